@@ -1,0 +1,70 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <errno.h>
+#include <cmocka.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+
+static void json_string_escapes_and_replaces(void **state)
+{
+	(void)state;
+	struct buf buf = { 0 };
+	buf_json_string(&buf, (struct span){ "a\"\\\n\x01\xC3\x28\xED\xA0\xBD\xF0\x9F\xA6\x99", 14 });
+	assert_string_equal(buf.ptr, "\"a\\\"\\\\\\n\\u0001\xEF\xBF\xBD(\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+				     "\xF0\x9F\xA6\x99\"");
+	buf_free(&buf);
+}
+
+static void buf_limit_is_kept(void **state)
+{
+	(void)state;
+	struct buf buf = { .limit = 8 };
+	buf_append(&buf, "12345678", 8);
+	assert_false(buf.failed);
+	buf_append(&buf, "9", 1);
+	assert_true(buf.failed);
+	assert_int_equal(buf.len, 8);
+	buf_free(&buf);
+}
+
+static void arena_limit_is_kept(void **state)
+{
+	(void)state;
+	struct arena arena;
+	arena_init(&arena, 64);
+	assert_non_null(arena_alloc(&arena, 33));
+	assert_null(arena_alloc(&arena, 17));
+	assert_non_null(arena_alloc(&arena, 16));
+	arena_free(&arena);
+	assert_non_null(arena_copy(&arena, span_of("again")));
+	arena_free(&arena);
+}
+
+static void error_keeps_its_first_cause(void **state)
+{
+	(void)state;
+	struct svc_err err = { 0 };
+	errno = ENOSPC;
+	assert_int_equal(svc_fail_errno(&err, __func__, "cannot reserve %d bytes", 7), SVC_NO_MEMORY);
+	svc_err_prefix(&err, "segment %s", "kv");
+	assert_string_equal(err.msg, "segment kv: cannot reserve 7 bytes: No space left on device");
+	assert_int_equal(svc_code_info((enum svc_code)9999)->http_status, 500);
+	for (int i = 0; i < SVC_CODE_COUNT; i++)
+		assert_non_null(svc_code_info((enum svc_code)i)->name);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(json_string_escapes_and_replaces),
+		cmocka_unit_test(buf_limit_is_kept),
+		cmocka_unit_test(arena_limit_is_kept),
+		cmocka_unit_test(error_keeps_its_first_cause),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
