@@ -33,7 +33,8 @@ struct gguf;
 
 /* Maps and checks the whole directory of the file. SVC_BAD_MODEL names the field and the offset. A file without
  * tensors (vocabulary only) is fine. Limits: 65,536 keys, 65,536 tensors, 4 dims, 16 M array elements,
- * strings up to 64 MiB, alignment a power of two up to 1 MiB, names unique. */
+ * strings up to 64 MiB, alignment a power of two from 8 bytes to 1 MiB (so tensor
+ * data is at least 8-byte aligned), names unique, tensor types known and whole blocks per row. */
 SVC_CHECKED enum svc_code gguf_open(const char *path, struct gguf **ret_gguf, struct svc_err *err);
 /* NULL is fine. Returns NULL. Spans and tensor data die with it. */
 struct gguf *gguf_close(struct gguf *gguf);
