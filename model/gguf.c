@@ -137,33 +137,31 @@ static enum svc_code take_string(struct cursor *c, const char *what, size_t limi
 	return SVC_OK;
 }
 
-static enum svc_code take_string_array(struct cursor *c, const char *key, struct gguf_pair *pair)
+static enum svc_code take_string_array(struct cursor *c, struct gguf_pair *pair)
 {
 	uint64_t count = pair->array.count;
 	/* Each string takes at least its length field, so a forged count cannot make us allocate.
 	 */
 	if (count > (c->file.len - c->at) / 8)
-		return BAD(c,
-			   "key '%s': array of %llu strings at offset %zu is longer than the file",
-			   key, (unsigned long long)count, c->at);
+		return BAD(c, "array of %llu strings at offset %zu is longer than the file",
+			   (unsigned long long)count, c->at);
 	pair->owned_strings = calloc(count ? (size_t)count : 1, sizeof(struct span));
 	if (!pair->owned_strings)
-		return svc_fail(c->err, SVC_NO_MEMORY, "gguf",
-				"key '%s': no memory for %llu strings", key,
+		return svc_fail(c->err, SVC_NO_MEMORY, "gguf", "no memory for %llu strings",
 				(unsigned long long)count);
 	pair->array.strings = pair->owned_strings;
 	for (size_t i = 0; i < count; i++) {
 		enum svc_code code =
 			take_string(c, "string", MAX_STRING_BYTES, &pair->owned_strings[i]);
 		if (code != SVC_OK) {
-			svc_err_prefix(c->err, "key '%s', element %zu", key, i);
+			svc_err_prefix(c->err, "element %zu", i);
 			return code;
 		}
 	}
 	return SVC_OK;
 }
 
-static enum svc_code take_array(struct cursor *c, const char *key, struct gguf_pair *pair)
+static enum svc_code take_array(struct cursor *c, struct gguf_pair *pair)
 {
 	uint32_t type = 0;
 	uint64_t count = 0;
@@ -173,44 +171,50 @@ static enum svc_code take_array(struct cursor *c, const char *key, struct gguf_p
 	if (code != SVC_OK)
 		return code;
 	if (type == GGUF_ARRAY)
-		return BAD(c, "key '%s': an array of arrays is not supported", key);
+		return BAD(c, "an array of arrays is not supported");
 	if (type != GGUF_STRING && !gguf_scalar_bytes(type))
-		return BAD(c, "key '%s': unknown array element type %u", key, type);
+		return BAD(c, "unknown array element type %u", type);
 	if (count > MAX_ARRAY_ELEMENTS)
-		return BAD(c, "key '%s': array of %llu elements; the limit is %u", key,
-			   (unsigned long long)count, MAX_ARRAY_ELEMENTS);
+		return BAD(c, "array of %llu elements; the limit is %u", (unsigned long long)count,
+			   MAX_ARRAY_ELEMENTS);
 	pair->array = (struct gguf_array){.type = (enum gguf_type)type, .count = count};
 	if (type == GGUF_STRING)
-		return take_string_array(c, key, pair);
+		return take_string_array(c, pair);
 	pair->array.data = take(c, "array", (size_t)count * gguf_scalar_bytes(type));
 	return pair->array.data ? SVC_OK : c->err->code;
+}
+
+static enum svc_code take_value(struct cursor *c, uint32_t type, struct gguf_pair *pair)
+{
+	if (type > GGUF_F64)
+		return BAD(c, "unknown value type %u", type);
+	pair->type = (enum gguf_type)type;
+	if (type == GGUF_ARRAY)
+		return take_array(c, pair);
+	if (type == GGUF_STRING)
+		return take_string(c, "string", MAX_STRING_BYTES, &pair->string);
+	pair->value = take(c, "value", gguf_scalar_bytes(type));
+	if (!pair->value)
+		return c->err->code;
+	if (type == GGUF_BOOL && *pair->value > 1)
+		return BAD(c, "a boolean of %u", *pair->value);
+	return SVC_OK;
 }
 
 static enum svc_code take_pair(struct cursor *c, struct gguf_pair *pair)
 {
 	uint32_t type = 0;
+	char key[PRINTABLE_BYTES];
 	enum svc_code code = take_string(c, "key", MAX_NAME_BYTES, &pair->key);
 	if (code == SVC_OK)
 		code = take_u32(c, "value type", &type);
 	if (code != SVC_OK)
 		return code;
-	char key[PRINTABLE_BYTES];
-	printable(pair->key, key);
 	if (pair->key.len == 0)
 		return BAD(c, "empty key before offset %zu", c->at);
-	if (type > GGUF_F64)
-		return BAD(c, "key '%s': unknown value type %u", key, type);
-	pair->type = (enum gguf_type)type;
-	if (type == GGUF_ARRAY)
-		return take_array(c, key, pair);
-	if (type == GGUF_STRING)
-		code = take_string(c, "string", MAX_STRING_BYTES, &pair->string);
-	else if (!(pair->value = take(c, "value", gguf_scalar_bytes(type))))
-		code = c->err->code;
-	else if (type == GGUF_BOOL && *pair->value > 1)
-		code = BAD(c, "a boolean of %u", *pair->value);
+	code = take_value(c, type, pair);
 	if (code != SVC_OK)
-		svc_err_prefix(c->err, "key '%s'", key);
+		svc_err_prefix(c->err, "key '%s'", printable(pair->key, key));
 	return code;
 }
 
