@@ -80,6 +80,7 @@ hopeless_services() {
 show_log() { # service
 	local log=$log_dir/$1/current
 	printf -- '-- %s: last lines of %s\n' "$1" "$log" >&2
+	# shellcheck disable=SC2016 # $ is sed's last line
 	sed -n '/"svc":"supervisor","msg":"starting /{h;d}; H; ${x;p}' "$log" 2>/dev/null | tail -n 8 >&2 || true
 }
 
