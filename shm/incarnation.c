@@ -1,0 +1,233 @@
+#include "shm/incarnation.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shm/page.h"
+#include "shm/slot.h"
+
+/* An observer that didn't look for this long says nothing about others. */
+#define LATE_US 300000u
+
+static const char *const role_names[ROLE_COUNT] = { "none",	 "gateway", "tokenizer",
+						    "npu-worker", "sampler", "keeper" };
+
+const char *inc_role_name(enum shm_role role)
+{
+	return role_names[(unsigned)role < ROLE_COUNT ? role : ROLE_NONE];
+}
+
+enum shm_role inc_role_parse(const char *name)
+{
+	for (int i = 1; i < ROLE_COUNT; i++)
+		if (strcmp(name, role_names[i]) == 0)
+			return (enum shm_role)i;
+	return ROLE_NONE;
+}
+
+static void lock_path(const struct shm_run *run, uint64_t number, char *path, size_t size)
+{
+	snprintf(path, size, "%s/inc/%" PRIu64 ".lock", run->dir, number);
+}
+
+static enum svc_code take_lock(struct shm_run *run, uint64_t number, struct svc_err *err)
+{
+	char path[300];
+	lock_path(run, number, path, sizeof path);
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return svc_fail_errno(err, __func__, "cannot create %s", path);
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+		enum svc_code code = svc_fail_errno(err, __func__, "cannot lock %s", path);
+		close(fd);
+		return code;
+	}
+	run->lock_fd = fd;
+	run->number = number;
+	return SVC_OK;
+}
+
+static void set_status(struct shm_run *run, enum shm_role role, enum inc_state state)
+{
+	atomic_store(&run->ctl->incs[run->me].status, run->number << 8 | (uint64_t)role << 4 | (uint64_t)state);
+}
+
+static bool claim_entry(struct shm_run *run, enum shm_role role)
+{
+	uint32_t first = role == ROLE_WORKER ? INC_WORKER_FIRST : INC_WORKER_END;
+	uint32_t end = role == ROLE_WORKER ? INC_WORKER_END : INC_COUNT;
+	/* Second round: what dead processes left and nobody needs any more. */
+	for (int round = 0; round < 2; round++)
+		for (uint32_t i = first; i < end; i++) {
+			uint64_t nobody = 0;
+			if (round == 1)
+				inc_bury(run, i);
+			if (atomic_compare_exchange_strong(&run->ctl->incs[i].number, &nobody, run->number)) {
+				run->me = i;
+				return true;
+			}
+		}
+	return false;
+}
+
+enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t instance, struct svc_err *err)
+{
+	uint64_t number = atomic_fetch_add(&run->ctl->counters.next_incarnation, 1);
+	enum svc_code code = take_lock(run, number, err);
+	if (code != SVC_OK)
+		return code;
+	if (!claim_entry(run, role))
+		return svc_fail(err, SVC_BUSY, __func__, "%s: too many instances of %s (at most %u)", run->dir,
+				inc_role_name(role), role == ROLE_WORKER ? INC_WORKER_END - 1 : INC_COUNT - INC_WORKER_END);
+	struct inc_entry *entry = &run->ctl->incs[run->me];
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	entry->instance = instance;
+	entry->pid = (int32_t)getpid();
+	entry->started_us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+	entry->family_hash = run->ctl->config.family_hash;
+	atomic_store(&entry->beat, 1);
+	atomic_store(&entry->fenced, 0);
+	for (size_t i = 0; i < sizeof entry->gauge / sizeof *entry->gauge; i++)
+		atomic_store(&entry->gauge[i], 0);
+	set_status(run, role, INC_STARTING);
+	atomic_fetch_add(&run->ctl->counters.registrations[role], 1);
+	atomic_fetch_add(&run->ctl->counters.epoch, 1);
+	return SVC_OK;
+}
+
+void inc_set_state(struct shm_run *run, enum inc_state state)
+{
+	set_status(run, inc_role(run, run->me), state);
+}
+
+/* The low byte of status, or 0 if it is of an earlier incarnation in the same entry. */
+static uint32_t status_of(const struct shm_run *run, uint32_t entry)
+{
+	if (entry == 0 || entry >= INC_COUNT)
+		return 0;
+	uint64_t number = atomic_load(&run->ctl->incs[entry].number);
+	uint64_t status = atomic_load(&run->ctl->incs[entry].status);
+	return number && status >> 8 == number ? (uint32_t)(status & 0xff) : 0;
+}
+
+enum shm_role inc_role(const struct shm_run *run, uint32_t entry)
+{
+	uint32_t role = status_of(run, entry) >> 4;
+	return role < ROLE_COUNT ? (enum shm_role)role : ROLE_NONE;
+}
+
+enum inc_state inc_state_of(const struct shm_run *run, uint32_t entry)
+{
+	return (enum inc_state)(status_of(run, entry) & 0xf);
+}
+
+bool inc_beat(struct shm_run *run)
+{
+	struct inc_entry *entry = &run->ctl->incs[run->me];
+	atomic_fetch_add_explicit(&entry->beat, 1, memory_order_relaxed);
+	return atomic_load_explicit(&entry->fenced, memory_order_acquire) != run->number;
+}
+
+static void free_entry(struct shm_run *run, uint32_t index, uint64_t number)
+{
+	char path[300];
+	lock_path(run, number, path, sizeof path);
+	/* The file goes first: once the number is gone nobody would know it. */
+	unlink(path);
+	atomic_compare_exchange_strong(&run->ctl->incs[index].number, &number, 0);
+}
+
+void inc_leave(struct shm_run *run)
+{
+	if (!run->me)
+		return;
+	free_entry(run, run->me, run->number);
+	close(run->lock_fd);
+	run->lock_fd = -1;
+	run->me = 0;
+}
+
+bool inc_is_dead(const struct shm_run *run, uint32_t entry)
+{
+	if (entry == 0 || entry >= INC_COUNT)
+		return false;
+	uint64_t number = atomic_load(&run->ctl->incs[entry].number);
+	if (number == 0 || number == run->number)
+		return false;
+	char path[300];
+	lock_path(run, number, path, sizeof path);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		/* Buried by another in this moment, or a damaged table: only a number that is still there and a file
+		 * that is certainly absent count. */
+		return errno == ENOENT && atomic_load(&run->ctl->incs[entry].number) == number;
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	bool is_free = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+	close(fd);
+	return is_free;
+}
+
+static bool owns_a_slot(const struct shm_run *run, uint32_t entry)
+{
+	for (uint32_t slot = 0; slot < run->n_table; slot++) {
+		struct slot_state state = slot_load(run, slot);
+		if (state.stage != STAGE_FREE && state.owner == entry)
+			return true;
+	}
+	return false;
+}
+
+bool inc_bury(struct shm_run *run, uint32_t entry)
+{
+	uint64_t number = atomic_load(&run->ctl->incs[entry].number);
+	if (!inc_is_dead(run, entry) || owns_a_slot(run, entry) || page_is_holder(run, entry))
+		return false;
+	free_entry(run, entry, number);
+	return true;
+}
+
+bool inc_is_ready(const struct shm_run *run, uint32_t entry)
+{
+	if (entry == 0 || entry >= INC_COUNT)
+		return false;
+	const struct inc_entry *inc = &run->ctl->incs[entry];
+	return inc_state_of(run, entry) == INC_READY && atomic_load(&inc->fenced) != atomic_load(&inc->number);
+}
+
+uint32_t inc_find(const struct shm_run *run, enum shm_role role, uint32_t after)
+{
+	for (uint32_t i = 1; i <= INC_COUNT; i++) {
+		uint32_t entry = (after + i) % INC_COUNT;
+		if (inc_role(run, entry) == role && inc_is_ready(run, entry))
+			return entry;
+	}
+	return 0;
+}
+
+void inc_watch_look(struct inc_watch *watch, const struct shm_run *run, uint64_t now_us)
+{
+	bool late = watch->looked_us == 0 || now_us - watch->looked_us > LATE_US;
+	for (uint32_t i = 1; i < INC_COUNT; i++) {
+		uint64_t number = atomic_load(&run->ctl->incs[i].number);
+		uint64_t beat = atomic_load_explicit(&run->ctl->incs[i].beat, memory_order_relaxed);
+		if (late || number != watch->number[i] || beat != watch->beat[i])
+			watch->since_us[i] = now_us;
+		watch->number[i] = number;
+		watch->beat[i] = beat;
+	}
+	watch->looked_us = now_us;
+}
+
+uint64_t inc_watch_silence_us(const struct inc_watch *watch, uint32_t entry, uint64_t now_us)
+{
+	if (watch->number[entry] == 0 || now_us - watch->looked_us > LATE_US)
+		return 0;
+	return now_us - watch->since_us[entry];
+}
