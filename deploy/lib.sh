@@ -49,7 +49,7 @@ package_installed() {
 # The first of "a | b" that is installed, else the first that apt knows, else the first.
 choose_package() {
 	local name names
-	IFS='| ' read -ra names <<<"$1"
+	IFS="| " read -ra names <<<"$1"
 	for name in "${names[@]}"; do
 		package_installed "$name" && printf '%s\n' "$name" && return
 	done
@@ -62,7 +62,8 @@ choose_package() {
 missing_packages() { # file...
 	local line name
 	while IFS= read -r line; do
-		name=$(choose_package "$line")
+		[[ $line != *\;* ]] || ! command -v "${line#*; }" >/dev/null || continue
+		name=$(choose_package "${line%;*}")
 		package_installed "$name" || printf '%s\n' "$name"
 	done < <(sed 's/#.*//; s/[[:space:]]*$//; /^$/d' "$@")
 }
@@ -84,13 +85,13 @@ need_packages() { # file...
 		die_unavailable "apt-get could not install: ${missing[*]}"
 }
 
-# Configures (once) and builds a preset; with no targets, all of it.
+# Configures and builds a preset; with no targets, all of it. Configured each time: a room that came with a pull is new.
 build_preset() { # preset jobs targets...
 	local preset=$1 jobs=$2
 	shift 2
 	(
 		cd "$repo" || exit
-		[[ -f build/$preset/build.ninja ]] || cmake --preset "$preset" >&2
+		cmake --preset "$preset" >/dev/null
 		ninja -C "build/$preset" -j "$jobs" "$@" >&2
 	)
 }

@@ -1,0 +1,239 @@
+# tests/suites.sh: what each suite of tests/run does, and what must be there before. Sourced by run.
+# run calls suite_NAME with $suite set to NAME; it prints to its log and calls count or count_junit once.
+# shellcheck shell=bash disable=SC2034,SC2154 # names that lib.sh and run set or read
+
+suites=(format shell unit release asan fuzz tsan spin lint golden deploy process http)
+out=$repo/out/tests
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep
+
+count() { # passed failed skipped
+	echo "$*" >"$out/$suite.count"
+}
+
+count_junit() {
+	python3 tests/count_junit.py "$out/$suite.xml" >"$out/$suite.count"
+}
+
+# ---- what the suites stand on
+
+# Only what the wanted suites need; network and compiler work at the same time.
+prepare() {
+	local pids=() pid
+	if wanted unit golden deploy process http; then
+		make_venv >"$out/venv.log" 2>&1 & pids+=($!)
+	fi
+	if wanted http && [[ -e tests/http/package.json ]]; then
+		make_node_modules >"$out/node.log" 2>&1 & pids+=($!)
+	fi
+	if wanted golden deploy process http; then
+		fetch_models >"$out/models.log" 2>&1 & pids+=($!)
+	fi
+	if wanted release lint golden deploy process http; then
+		step "Building (build/release)"
+		build_preset release "$jobs"
+	fi
+	for pid in "${pids[@]}"; do
+		wait "$pid" || { tail -n 20 "$out"/{venv,node,models}.log 2>/dev/null; die_unavailable "a preparation failed"; }
+	done
+	[[ ! -e $(venv_dir)/complete ]] || PATH=$(venv_dir)/bin:$PATH
+	export LOCKSTEP_BUILD=$repo/build/release LOCKSTEP_MODELS=$model_dir
+	if $long; then export LOCKSTEP_LONG=1; fi
+}
+
+venv_dir() {
+	echo "$cache/venv-$({ python3 --version; cat "$repo/tests/requirements.txt"; } | sha256sum | cut -c 1-12)"
+}
+
+# A virtual environment can't be moved, so a mark says that it is complete.
+make_venv() {
+	local dir
+	dir=$(venv_dir)
+	[[ ! -e $dir/complete ]] || return 0
+	rm -rf "$dir"
+	python3 -m venv "$dir"
+	"$dir/bin/pip" install -q --disable-pip-version-check -r "$repo/tests/requirements.txt"
+	touch "$dir/complete"
+}
+
+make_node_modules() {
+	local dir
+	dir=$cache/node-$(cat tests/http/package.json tests/http/package-lock.json 2>/dev/null | sha256sum | cut -c 1-12)
+	if [[ ! -e $dir/complete ]]; then
+		rm -rf "$dir"
+		mkdir -p "$dir"
+		cp tests/http/package*.json "$dir"
+		(cd "$dir" && { npm ci --no-fund --no-audit || npm install --no-fund --no-audit; })
+		touch "$dir/complete"
+	fi
+	ln -sfn "$dir/node_modules" tests/http/node_modules
+}
+
+fetch_models() {
+	local name
+	while read -r name _; do
+		deploy/fetch-model "$name"
+	done < <(grep -v '^#' deploy/models.tsv)
+}
+
+# ---- texts
+
+c_files() {
+	git ls-files -- '*.c' '*.h'
+}
+
+# Formatters of other versions disagree in details; the project's is Debian 12's.
+suite_format() {
+	local version files bad
+	mapfile -t files < <(c_files)
+	version=$(clang-format --version | sed 's/.*version \([0-9]*\).*/\1/')
+	if [[ $version != 14 ]]; then
+		echo "clang-format is $version; the format is checked with 14"
+		count 0 0 "${#files[@]}"
+		return
+	fi
+	# shellcheck disable=SC2016 # the inner shell expands
+	mapfile -t bad < <(printf '%s\n' "${files[@]}" |
+		xargs -n 1 -P "$jobs" sh -c 'clang-format --dry-run -Werror "$0" >/dev/null 2>&1 || echo "$0"' | sort)
+	((${#bad[@]} == 0)) || printf 'not formatted (clang-format -i): %s\n' "${bad[@]}"
+	count $((${#files[@]} - ${#bad[@]})) ${#bad[@]} 0
+}
+
+suite_shell() {
+	local file passed=0 failed=0
+	while read -r file; do
+		if shellcheck -x -P SCRIPTDIR "$file"; then
+			passed=$((passed + 1))
+		else
+			failed=$((failed + 1))
+		fi
+	done < <(git ls-files | while read -r file; do
+		[[ $file != *.sh ]] && ! head -c 20 "$file" | grep -qaE '^#!.*(ba)?sh' || echo "$file"
+	done)
+	count "$passed" "$failed" 0
+}
+
+# ---- C tests
+
+# gcc's sanitizers at full address randomisation fail on some kernels.
+without_aslr() {
+	if setarch -R true 2>/dev/null; then
+		setarch -R "$@"
+	else
+		"$@"
+	fi
+}
+
+run_ctest() { # preset ctest-selection...
+	local preset=$1 targets status=0
+	shift
+	cmake --preset "$preset" >/dev/null
+	# A test has its target's name; so only what is selected gets built.
+	mapfile -t targets < <(ctest --test-dir "build/$preset" -N "$@" | sed -n 's/^ *Test *#[0-9]*: //p')
+	((${#targets[@]})) || { echo "no test is selected by $*"; return 1; }
+	ninja -C "build/$preset" -j "$jobs" "${targets[@]}"
+	without_aslr ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
+		--output-junit "$out/$suite.xml" "$@" || status=$?
+	count_junit
+	return "$status"
+}
+
+suite_release() {
+	run_ctest release -LE fuzz
+}
+
+suite_asan() {
+	export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1
+	run_ctest asan -LE fuzz
+}
+
+# The corpora under the address sanitizer; the long form lets libFuzzer search for more.
+suite_fuzz() {
+	run_ctest asan -L fuzz
+	! $long || fuzz_for_a_while
+}
+
+fuzz_for_a_while() {
+	local target targets work
+	cmake --preset fuzz >/dev/null
+	mapfile -t targets < <(ctest --test-dir build/fuzz -N -L fuzz | sed -n 's/^ *Test *#[0-9]*: //p')
+	ninja -C build/fuzz -j "$jobs" "${targets[@]}"
+	for target in "${targets[@]}"; do
+		work=$(mktemp -d)
+		build/fuzz/fuzz/"$target" -max_total_time=60 -print_final_stats=1 "$work" "tests/fuzz/corpus/${target%_fuzz}"
+		rm -rf "$work"
+	done
+}
+
+# What runs in threads what processes do to each other.
+suite_tsan() {
+	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+	run_ctest tsan -L 'unit|property'
+}
+
+# ---- models of protocols, linter
+
+# Each run of a model stands in its first lines: "run: SPIN FLAGS ; PAN FLAGS" must find no error, and
+# "breaks: SPIN FLAGS ; PAN FLAGS", with a mechanism switched off, must find one.
+suite_spin() {
+	local model kind flags passed=0 failed=0
+	[[ -d tests/spin ]] || { count 0 0 1; return; }
+	for model in "$PWD"/tests/spin/*.pml; do
+		while IFS=: read -r kind flags; do
+			if run_spin "$model" "$kind" "${flags%%;*}" "${flags#*;}"; then
+				passed=$((passed + 1))
+			else
+				failed=$((failed + 1))
+			fi
+		done < <(sed -n 's/^[ *\/]*\(run\|breaks\):\(.*\);\([^*]*\).*/\1:\2;\3/p' "$model")
+	done
+	count "$passed" "$failed" 0
+}
+
+run_spin() { # model kind spin-flags pan-flags
+	local dir verdict=run spin_flags pan_flags
+	dir=$(mktemp -d)
+	read -ra spin_flags <<<"$3"
+	read -ra pan_flags <<<"$4"
+	(
+		cd "$dir" || exit
+		spin "${spin_flags[@]}" -a "$1" && gcc -O2 -DVECTORSZ=4096 -DMEMLIM=4096 -w -o pan pan.c &&
+			timeout 600 ./pan "${pan_flags[@]}" | tee out
+	) || verdict=broken
+	grep -q 'errors: 0' "$dir/out" || [[ $verdict == broken ]] || verdict=breaks
+	# A search that was cut short has proved nothing.
+	if [[ $verdict == run ]] && grep -qE 'max search depth too small|out of memory|Search not completed' "$dir/out"; then
+		verdict=incomplete
+	fi
+	rm -rf "$dir"
+	echo "$(basename "$1") $2 [$3;$4]: $verdict"
+	[[ $verdict == "$2" ]]
+}
+
+# Files that didn't change since they passed are not looked at again; what the time doesn't reach counts as skipped.
+suite_lint() {
+	local budget=150
+	! $long || budget=7200
+	python3 tests/lint.py --build build/release --jobs "$jobs" --seconds "$budget" --cache "$cache/lint" \
+		--counts "$out/lint.count"
+}
+
+# ---- Python suites
+
+pytest_suite() { # tests/$suite, if there is one
+	local status=0
+	if [[ ! -d tests/$suite ]]; then
+		echo "tests/$suite does not exist"
+		count 0 0 1
+		return
+	fi
+	timeout -k 10 3000 python3 -m pytest -c tests/pytest.ini --rootdir "$repo" \
+		--junitxml "$out/$suite.xml" "tests/$suite" || status=$?
+	count_junit
+	return "$status"
+}
+
+suite_unit() { pytest_suite; }
+suite_golden() { pytest_suite; }
+suite_deploy() { pytest_suite; }
+suite_process() { pytest_suite; }
+suite_http() { pytest_suite; }
