@@ -11,7 +11,7 @@ struct arena_block {
 
 void arena_init(struct arena *arena, size_t limit_bytes)
 {
-	*arena = (struct arena){ .limit_bytes = limit_bytes };
+	*arena = (struct arena){.limit_bytes = limit_bytes};
 }
 
 void *arena_alloc(struct arena *arena, size_t size)
@@ -19,7 +19,8 @@ void *arena_alloc(struct arena *arena, size_t size)
 	if (size > SIZE_MAX / 4)
 		return NULL;
 	size = (size + 15) & ~(size_t)15;
-	if (arena->limit_bytes && (size > arena->limit_bytes || arena->used_bytes > arena->limit_bytes - size))
+	if (arena->limit_bytes &&
+	    (size > arena->limit_bytes || arena->used_bytes > arena->limit_bytes - size))
 		return NULL;
 	struct arena_block *block = arena->blocks;
 	if (!block || block->size - block->used < size) {

@@ -1,5 +1,5 @@
-/* base/arena.h: memory with one lifetime (a request, a load): many allocations, one free, an upper limit.
- * Not for several threads at once. */
+/* base/arena.h: memory with one lifetime (a request, a load): many allocations, one free, an upper
+ * limit. Not for several threads at once. */
 #pragma once
 #include <stddef.h>
 
@@ -7,8 +7,8 @@
 
 struct arena {
 	struct arena_block *blocks;
-	size_t used_bytes;   /* over all blocks */
-	size_t limit_bytes;  /* 0: none */
+	size_t used_bytes;  /* over all blocks */
+	size_t limit_bytes; /* 0: none */
 };
 
 void arena_init(struct arena *arena, size_t limit_bytes);

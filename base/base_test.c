@@ -1,10 +1,10 @@
+#include <cmocka.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <errno.h>
-#include <cmocka.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -13,17 +13,18 @@
 static void json_string_escapes_and_replaces(void **state)
 {
 	(void)state;
-	struct buf buf = { 0 };
-	buf_json_string(&buf, (struct span){ "a\"\\\n\x01\xC3\x28\xED\xA0\xBD\xF0\x9F\xA6\x99", 14 });
-	assert_string_equal(buf.ptr, "\"a\\\"\\\\\\n\\u0001\xEF\xBF\xBD(\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
-				     "\xF0\x9F\xA6\x99\"");
+	struct buf buf = {0};
+	buf_json_string(&buf, (struct span){"a\"\\\n\x01\xC3\x28\xED\xA0\xBD\xF0\x9F\xA6\x99", 14});
+	assert_string_equal(buf.ptr,
+			    "\"a\\\"\\\\\\n\\u0001\xEF\xBF\xBD(\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD"
+			    "\xF0\x9F\xA6\x99\"");
 	buf_free(&buf);
 }
 
 static void buf_limit_is_kept(void **state)
 {
 	(void)state;
-	struct buf buf = { .limit = 8 };
+	struct buf buf = {.limit = 8};
 	buf_append(&buf, "12345678", 8);
 	assert_false(buf.failed);
 	buf_append(&buf, "9", 1);
@@ -48,9 +49,10 @@ static void arena_limit_is_kept(void **state)
 static void error_keeps_its_first_cause(void **state)
 {
 	(void)state;
-	struct svc_err err = { 0 };
+	struct svc_err err = {0};
 	errno = ENOSPC;
-	assert_int_equal(svc_fail_errno(&err, __func__, "cannot reserve %d bytes", 7), SVC_NO_MEMORY);
+	assert_int_equal(svc_fail_errno(&err, __func__, "cannot reserve %d bytes", 7),
+			 SVC_NO_MEMORY);
 	svc_err_prefix(&err, "segment %s", "kv");
 	assert_string_equal(err.msg, "segment kv: cannot reserve 7 bytes: No space left on device");
 	assert_int_equal(svc_code_info((enum svc_code)9999)->http_status, 500);

@@ -9,7 +9,8 @@ static bool reserve(struct buf *buf, size_t more)
 {
 	if (buf->failed)
 		return false;
-	if (more > SIZE_MAX / 4 || (buf->limit && (more > buf->limit || buf->len > buf->limit - more)))
+	if (more > SIZE_MAX / 4 ||
+	    (buf->limit && (more > buf->limit || buf->len > buf->limit - more)))
 		return buf->failed = true, false;
 	if (buf->len + more + 1 <= buf->room)
 		return true;
@@ -63,7 +64,8 @@ size_t utf8_length(const char *text, size_t len)
 	size_t need = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
 	if (s[0] < 0xC2 || s[0] > 0xF4 || len < need)
 		return 0;
-	/* The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF. */
+	/* The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF.
+	 */
 	unsigned char low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;
 	unsigned char high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
 	if (s[1] < low || s[1] > high)
@@ -127,5 +129,5 @@ void buf_clear(struct buf *buf)
 void buf_free(struct buf *buf)
 {
 	free(buf->ptr);
-	*buf = (struct buf){ .limit = buf->limit };
+	*buf = (struct buf){.limit = buf->limit};
 }

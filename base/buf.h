@@ -1,5 +1,5 @@
-/* base/buf.h: a growing byte buffer, always terminated. After a failed allocation `failed` is set and every
- * later append is a no-op, so that a writer checks once at the end. */
+/* base/buf.h: a growing byte buffer, always terminated. After a failed allocation `failed` is set
+ * and every later append is a no-op, so that a writer checks once at the end. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,7 +10,7 @@
 struct buf {
 	char *ptr;
 	size_t len, room;
-	size_t limit;  /* 0: none; an append that would pass it sets failed */
+	size_t limit; /* 0: none; an append that would pass it sets failed */
 	bool failed;
 };
 
@@ -22,5 +22,6 @@ void buf_json_string(struct buf *buf, struct span text);
 /* Keeps the memory. */
 void buf_clear(struct buf *buf);
 void buf_free(struct buf *buf);
-/* Length of the UTF-8 sequence at text (1..4), or 0 if it is not well formed (surrogates, overlong, cut). */
+/* Length of the UTF-8 sequence at text (1..4), or 0 if it is not well formed (surrogates, overlong,
+ * cut). */
 size_t utf8_length(const char *text, size_t len);

@@ -15,9 +15,9 @@ static struct {
 	uint32_t instance;
 	uint64_t epoch;
 	atomic_int level;
-} log_state = { .service = "lockstep", .level = LOG_LEVEL_INFO };
+} log_state = {.service = "lockstep", .level = LOG_LEVEL_INFO};
 
-static const char *const level_names[] = { "error", "warn", "info", "debug" };
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 void log_open(const char *service, uint32_t instance, uint64_t epoch, enum log_level level)
 {
@@ -68,9 +68,10 @@ void log_line(enum log_level level, uint64_t req, enum svc_code code, const char
 	vsnprintf(msg, sizeof msg, format, args);
 	va_end(args);
 
-	struct buf line = { 0 };
+	struct buf line = {0};
 	print_time(&line);
-	buf_print(&line, ",\"level\":\"%s\",\"svc\":\"%s\",\"instance\":%" PRIu32 ",\"epoch\":%" PRIu64,
+	buf_print(&line,
+		  ",\"level\":\"%s\",\"svc\":\"%s\",\"instance\":%" PRIu32 ",\"epoch\":%" PRIu64,
 		  level_names[level], log_state.service, log_state.instance, log_state.epoch);
 	if (req)
 		buf_print(&line, ",\"req\":\"%016" PRIx64 "\"", req);

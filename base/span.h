@@ -11,7 +11,7 @@ struct span {
 
 static inline struct span span_of(const char *text)
 {
-	return (struct span){ text, strlen(text) };
+	return (struct span){text, strlen(text)};
 }
 
 static inline bool span_is(struct span s, const char *text)

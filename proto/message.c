@@ -22,7 +22,8 @@ size_t msg_encode(const struct msg *msg, uint8_t *out)
 	return lockstep__hint__pack(&hint, out);
 }
 
-/* protobuf-c allocates while it unpacks: give it a fixed piece of stack, so that no message can take more. */
+/* protobuf-c allocates while it unpacks: give it a fixed piece of stack, so that no message can
+ * take more. */
 struct bump {
 	size_t used;
 	_Alignas(16) uint8_t bytes[8192];
@@ -49,8 +50,8 @@ bool msg_decode(const uint8_t *bytes, size_t len, struct msg *ret_msg)
 {
 	if (len > MSG_MAX_BYTES)
 		return false;
-	struct bump bump = { 0 };
-	ProtobufCAllocator allocator = { bump_alloc, bump_free, &bump };
+	struct bump bump = {0};
+	ProtobufCAllocator allocator = {bump_alloc, bump_free, &bump};
 	Lockstep__Hint *hint = lockstep__hint__unpack(&allocator, len, bytes);
 	if (!hint || (unsigned)hint->kind >= MSG_KIND_COUNT || hint->n_slots > MSG_MAX_SLOTS)
 		return false;

@@ -18,5 +18,6 @@ struct msg {
 
 /* Bytes written to out (MSG_MAX_BYTES); 0 if the message has too many slots. */
 size_t msg_encode(const struct msg *msg, uint8_t *out);
-/* false for anything that isn't a well-formed message within the limits. Allocates nothing outside the stack. */
+/* false for anything that isn't a well-formed message within the limits. Allocates nothing outside
+ * the stack. */
 bool msg_decode(const uint8_t *bytes, size_t len, struct msg *ret_msg);

@@ -23,7 +23,8 @@ uint32_t body_plan_blocks(const struct body_plan *plan)
 	return blocks < 1u << SLOT_BODY_BITS ? (uint32_t)blocks : 0;
 }
 
-/* Tries to take blocks first..first+n-1 for tag; gives back what it took if one is in use. Returns how many it got. */
+/* Tries to take blocks first..first+n-1 for tag; gives back what it took if one is in use. Returns
+ * how many it got. */
 static uint32_t take_run(struct shm_run *run, uint32_t first, uint32_t n, uint32_t tag)
 {
 	uint32_t got = 0;
@@ -40,10 +41,12 @@ static uint32_t take_run(struct shm_run *run, uint32_t first, uint32_t n, uint32
 
 static struct body *body_at(const struct shm_run *run, uint32_t index)
 {
-	return seg_at(&run->bodies, POOL_OFFSET + (uint64_t)index * BODY_BLOCK_BYTES, sizeof(struct body));
+	return seg_at(&run->bodies, POOL_OFFSET + (uint64_t)index * BODY_BLOCK_BYTES,
+		      sizeof(struct body));
 }
 
-static void lay_out(struct body *body, uint32_t slot, uint32_t n_blocks, const struct body_plan *plan)
+static void lay_out(struct body *body, uint32_t slot, uint32_t n_blocks,
+		    const struct body_plan *plan)
 {
 	memset(body, 0, sizeof *body);
 	body->magic = BODY_MAGIC;
@@ -51,20 +54,21 @@ static void lay_out(struct body *body, uint32_t slot, uint32_t n_blocks, const s
 	body->slot = slot;
 	uint64_t at = sizeof *body;
 	for (int i = 0; i < REGION_COUNT; i++) {
-		body->regions[i] = (struct body_extent){ (uint32_t)at, plan->bytes[i] };
+		body->regions[i] = (struct body_extent){(uint32_t)at, plan->bytes[i]};
 		at += round_line(plan->bytes[i]);
 	}
 	atomic_store(&body->stop_id, -1);
 	atomic_store(&body->stop_index, -1);
 }
 
-enum svc_code body_alloc(struct shm_run *run, uint32_t slot, const struct body_plan *plan, uint32_t *ret_body,
-			 struct svc_err *err)
+enum svc_code body_alloc(struct shm_run *run, uint32_t slot, const struct body_plan *plan,
+			 uint32_t *ret_body, struct svc_err *err)
 {
 	uint32_t n = body_plan_blocks(plan);
 	if (n == 0 || n > run->n_blocks)
 		return svc_fail(err, SVC_TOO_LARGE, __func__,
-				"the request needs more memory than the pool of %u KiB has; raise --body-pool-mb",
+				"the request needs more memory than the pool of %u KiB has; raise "
+				"--body-pool-mb",
 				run->n_blocks * (BODY_BLOCK_BYTES / 1024));
 	for (uint32_t first = 0; first + n <= run->n_blocks;) {
 		uint32_t got = take_run(run, first, n, slot + 1);
@@ -80,7 +84,8 @@ enum svc_code body_alloc(struct shm_run *run, uint32_t slot, const struct body_p
 		*ret_body = first;
 		return SVC_OK;
 	}
-	return svc_fail(err, SVC_BUSY, __func__, "the pool for requests is full (%u KiB); retry later",
+	return svc_fail(err, SVC_BUSY, __func__,
+			"the pool for requests is full (%u KiB); retry later",
 			run->n_blocks * (BODY_BLOCK_BYTES / 1024));
 }
 
@@ -105,8 +110,8 @@ struct body *body_get(const struct shm_run *run, uint32_t index, uint32_t slot)
 	return body && body->magic == BODY_MAGIC && body->slot == slot ? body : NULL;
 }
 
-void *body_region(const struct shm_run *run, const struct body *body, enum body_region region, size_t need,
-		  size_t *ret_bytes)
+void *body_region(const struct shm_run *run, const struct body *body, enum body_region region,
+		  size_t need, size_t *ret_bytes)
 {
 	/* The header lies in shared memory: copy, check, use. */
 	struct body_extent extent = body->regions[region];
@@ -137,8 +142,9 @@ bool body_failure(const struct body *body, struct svc_err *ret_err)
 	uint32_t code = atomic_load(&body->fail_code);
 	if (code == SVC_OK)
 		return false;
-	*ret_err = (struct svc_err){ .code = code < SVC_CODE_COUNT ? (enum svc_code)code : SVC_INTERNAL,
-				     .where = "peer" };
+	*ret_err =
+		(struct svc_err){.code = code < SVC_CODE_COUNT ? (enum svc_code)code : SVC_INTERNAL,
+				 .where = "peer"};
 	memcpy(ret_err->msg, body->fail_msg, sizeof body->fail_msg);
 	ret_err->msg[sizeof body->fail_msg - 1] = 0;
 	memcpy(ret_err->param, body->fail_param, sizeof body->fail_param);

@@ -1,6 +1,7 @@
-/* shm/body.h: a request's body: what is needed to carry it on, in blocks of one pool. A body is a header (layout.h)
- * and regions; their sizes are fixed at admission. Blocks are taken and given back by compare-and-swap of a word per
- * block that names the slot, so that what a dead gateway was filling can be found. */
+/* shm/body.h: a request's body: what is needed to carry it on, in blocks of one pool. A body is a
+ * header (layout.h) and regions; their sizes are fixed at admission. Blocks are taken and given
+ * back by compare-and-swap of a word per block that names the slot, so that what a dead gateway was
+ * filling can be found. */
 #pragma once
 #include <stdbool.h>
 
@@ -18,20 +19,23 @@ uint32_t body_logprob_bytes(uint32_t n_top);
 /* Blocks that plan needs; 0 if over the limit of a body. */
 uint32_t body_plan_blocks(const struct body_plan *plan);
 
-/* Takes blocks for `slot` (in STAGE_FILL, mine), clears the header, lays out the regions. SVC_BUSY if the pool has no
- * such run of blocks now, SVC_TOO_LARGE if it never will. */
-SVC_CHECKED enum svc_code body_alloc(struct shm_run *run, uint32_t slot, const struct body_plan *plan,
-				     uint32_t *ret_body, struct svc_err *err);
-/* Gives back every block that names the slot. Only its owner, when no word refers to them any more. */
+/* Takes blocks for `slot` (in STAGE_FILL, mine), clears the header, lays out the regions. SVC_BUSY
+ * if the pool has no such run of blocks now, SVC_TOO_LARGE if it never will. */
+SVC_CHECKED enum svc_code body_alloc(struct shm_run *run, uint32_t slot,
+				     const struct body_plan *plan, uint32_t *ret_body,
+				     struct svc_err *err);
+/* Gives back every block that names the slot. Only its owner, when no word refers to them any more.
+ */
 void body_free_all(struct shm_run *run, uint32_t slot);
 /* Blocks in use, for metrics. */
 uint32_t body_count_used(const struct shm_run *run);
 
-/* The body at block `index`, checked; NULL (and nobody crashes) if what is there is not the body of this slot. */
+/* The body at block `index`, checked; NULL (and nobody crashes) if what is there is not the body of
+ * this slot. */
 struct body *body_get(const struct shm_run *run, uint32_t index, uint32_t slot);
 /* A region, with its size in bytes; NULL if it lies outside the pool or is shorter than `need`. */
-void *body_region(const struct shm_run *run, const struct body *body, enum body_region region, size_t need,
-		  size_t *ret_bytes);
+void *body_region(const struct shm_run *run, const struct body *body, enum body_region region,
+		  size_t need, size_t *ret_bytes);
 
 /* Writes the failure lines; the first failure wins. The owner then passes the slot towards DONE. */
 void body_fail(struct body *body, const struct svc_err *err);

@@ -14,8 +14,8 @@
 /* An observer that didn't look for this long says nothing about others. */
 #define LATE_US 300000u
 
-static const char *const role_names[ROLE_COUNT] = { "none",	 "gateway", "tokenizer",
-						    "npu-worker", "sampler", "keeper" };
+static const char *const role_names[ROLE_COUNT] = {"none",	 "gateway", "tokenizer",
+						   "npu-worker", "sampler", "keeper"};
 
 const char *inc_role_name(enum shm_role role)
 {
@@ -42,7 +42,7 @@ static enum svc_code take_lock(struct shm_run *run, uint64_t number, struct svc_
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return svc_fail_errno(err, __func__, "cannot create %s", path);
-	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
 		enum svc_code code = svc_fail_errno(err, __func__, "cannot lock %s", path);
 		close(fd);
@@ -55,7 +55,8 @@ static enum svc_code take_lock(struct shm_run *run, uint64_t number, struct svc_
 
 static void set_status(struct shm_run *run, enum shm_role role, enum inc_state state)
 {
-	atomic_store(&run->ctl->incs[run->me].status, run->number << 8 | (uint64_t)role << 4 | (uint64_t)state);
+	atomic_store(&run->ctl->incs[run->me].status,
+		     run->number << 8 | (uint64_t)role << 4 | (uint64_t)state);
 }
 
 static bool claim_entry(struct shm_run *run, enum shm_role role)
@@ -68,7 +69,8 @@ static bool claim_entry(struct shm_run *run, enum shm_role role)
 			uint64_t nobody = 0;
 			if (round == 1)
 				inc_bury(run, i);
-			if (atomic_compare_exchange_strong(&run->ctl->incs[i].number, &nobody, run->number)) {
+			if (atomic_compare_exchange_strong(&run->ctl->incs[i].number, &nobody,
+							   run->number)) {
 				run->me = i;
 				return true;
 			}
@@ -76,15 +78,18 @@ static bool claim_entry(struct shm_run *run, enum shm_role role)
 	return false;
 }
 
-enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t instance, struct svc_err *err)
+enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t instance,
+			   struct svc_err *err)
 {
 	uint64_t number = atomic_fetch_add(&run->ctl->counters.next_incarnation, 1);
 	enum svc_code code = take_lock(run, number, err);
 	if (code != SVC_OK)
 		return code;
 	if (!claim_entry(run, role))
-		return svc_fail(err, SVC_BUSY, __func__, "%s: too many instances of %s (at most %u)", run->dir,
-				inc_role_name(role), role == ROLE_WORKER ? INC_WORKER_END - 1 : INC_COUNT - INC_WORKER_END);
+		return svc_fail(
+			err, SVC_BUSY, __func__, "%s: too many instances of %s (at most %u)",
+			run->dir, inc_role_name(role),
+			role == ROLE_WORKER ? INC_WORKER_END - 1 : INC_COUNT - INC_WORKER_END);
 	struct inc_entry *entry = &run->ctl->incs[run->me];
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -165,10 +170,10 @@ bool inc_is_dead(const struct shm_run *run, uint32_t entry)
 	lock_path(run, number, path, sizeof path);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		/* Buried by another in this moment, or a damaged table: only a number that is still there and a file
-		 * that is certainly absent count. */
+		/* Buried by another in this moment, or a damaged table: only a number that is still
+		 * there and a file that is certainly absent count. */
 		return errno == ENOENT && atomic_load(&run->ctl->incs[entry].number) == number;
-	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	bool is_free = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 	close(fd);
 	return is_free;
@@ -198,7 +203,8 @@ bool inc_is_ready(const struct shm_run *run, uint32_t entry)
 	if (entry == 0 || entry >= INC_COUNT)
 		return false;
 	const struct inc_entry *inc = &run->ctl->incs[entry];
-	return inc_state_of(run, entry) == INC_READY && atomic_load(&inc->fenced) != atomic_load(&inc->number);
+	return inc_state_of(run, entry) == INC_READY &&
+	       atomic_load(&inc->fenced) != atomic_load(&inc->number);
 }
 
 uint32_t inc_find(const struct shm_run *run, enum shm_role role, uint32_t after)

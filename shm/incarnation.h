@@ -1,6 +1,7 @@
-/* shm/incarnation.h: who lives. Every start of a process is an incarnation with a number that is never used twice and
- * a lock file that it holds until its end. The lock is an open-file-description lock: the kernel drops it when the
- * process is gone, also across pid namespaces, so a free lock proves that its stores have ended. */
+/* shm/incarnation.h: who lives. Every start of a process is an incarnation with a number that is
+ * never used twice and a lock file that it holds until its end. The lock is an
+ * open-file-description lock: the kernel drops it when the process is gone, also across pid
+ * namespaces, so a free lock proves that its stores have ended. */
 #pragma once
 #include <stdbool.h>
 
@@ -12,32 +13,39 @@ const char *inc_role_name(enum shm_role role); /* "npu-worker", ... */
 /* ROLE_NONE for an unknown name. */
 enum shm_role inc_role_parse(const char *name);
 
-/* Takes a number, its lock and a free entry of the role's range; state is INC_STARTING. Sets run->me and number.
- * SVC_BUSY if all entries are taken (15 npu-workers, 48 others). Call after all forks. */
-SVC_CHECKED enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t instance, struct svc_err *err);
+/* Takes a number, its lock and a free entry of the role's range; state is INC_STARTING. Sets
+ * run->me and number. SVC_BUSY if all entries are taken (15 npu-workers, 48 others). Call after all
+ * forks. */
+SVC_CHECKED enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t instance,
+				       struct svc_err *err);
 void inc_set_state(struct shm_run *run, enum inc_state state);
-/* From inside the work, at least every 100 ms. false: this incarnation was fenced; leave with exit status 75. */
+/* From inside the work, at least every 100 ms. false: this incarnation was fenced; leave with exit
+ * status 75. */
 bool inc_beat(struct shm_run *run);
 /* The process's last act, when no slot names it: the entry is free, the lock file removed. */
 void inc_leave(struct shm_run *run);
 
 /* true only with proof: the entry's number has no lock holder. An empty entry is not dead. */
 bool inc_is_dead(const struct shm_run *run, uint32_t entry);
-/* Frees a dead incarnation's entry once no slot is owned by it and (npu-worker) no page is held. true if freed. */
+/* Frees a dead incarnation's entry once no slot is owned by it and (npu-worker) no page is held.
+ * true if freed. */
 bool inc_bury(struct shm_run *run, uint32_t entry);
-/* A registered, ready, not fenced incarnation of role; entry 0 if none. Starts looking after `after`, to spread work. */
+/* A registered, ready, not fenced incarnation of role; entry 0 if none. Starts looking after
+ * `after`, to spread work. */
 uint32_t inc_find(const struct shm_run *run, enum shm_role role, uint32_t after);
-/* Role and state of what sits in entry now; ROLE_NONE and 0 while it is empty or still registering. */
+/* Role and state of what sits in entry now; ROLE_NONE and 0 while it is empty or still registering.
+ */
 enum shm_role inc_role(const struct shm_run *run, uint32_t entry);
 enum inc_state inc_state_of(const struct shm_run *run, uint32_t entry);
-/* entry is registered and neither fenced nor draining. It may still be dead: that is found at the next sweep. */
+/* entry is registered and neither fenced nor draining. It may still be dead: that is found at the
+ * next sweep. */
 bool inc_is_ready(const struct shm_run *run, uint32_t entry);
 
 /* One observer's view of everyone's beats. An observer that was itself late doesn't judge. */
 struct inc_watch {
 	uint64_t beat[INC_COUNT];
 	uint64_t number[INC_COUNT];
-	uint64_t since_us[INC_COUNT];  /* of the last change of the beat */
+	uint64_t since_us[INC_COUNT]; /* of the last change of the beat */
 	uint64_t looked_us;
 };
 /* Call every ≤ 100 ms with CLOCK_MONOTONIC time. */

@@ -1,14 +1,16 @@
-/* shm/layout.h: every struct that crosses a process boundary, and nothing else. Fixed-width types, explicit padding,
- * one writer per cache line, offsets instead of pointers. A segment whose layout hash differs is refused at attach.
+/* shm/layout.h: every struct that crosses a process boundary, and nothing else. Fixed-width types,
+ * explicit padding, one writer per cache line, offsets instead of pointers. A segment whose layout
+ * hash differs is refused at attach.
  *
- * A reader never trusts a length or an offset it finds here: it copies it to a local, checks it, then uses it. */
+ * A reader never trusts a length or an offset it finds here: it copies it to a local, checks it,
+ * then uses it. */
 #pragma once
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define SHM_LINE 64u
-#define SHM_MAGIC 0x4c4f434b53544550ull /* "LOCKSTEP" */
+#define SHM_LINE    64u
+#define SHM_MAGIC   0x4c4f434b53544550ull /* "LOCKSTEP" */
 #define SHM_VERSION 1u
 
 enum seg_kind { SEG_CONTROL = 1, SEG_BODIES, SEG_PAGES, SEG_LOGITS, SEG_VOCAB, SEG_WEIGHTS };
@@ -16,120 +18,141 @@ enum seg_kind { SEG_CONTROL = 1, SEG_BODIES, SEG_PAGES, SEG_LOGITS, SEG_VOCAB, S
 struct seg_header {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t kind;         /* enum seg_kind */
-	uint64_t layout_hash;  /* seg_layout_hash() of the builder */
+	uint32_t kind;	      /* enum seg_kind */
+	uint64_t layout_hash; /* seg_layout_hash() of the builder */
 	uint64_t total_bytes;
-	uint64_t run_id;       /* random, the same in all segments of a run */
+	uint64_t run_id; /* random, the same in all segments of a run */
 	uint64_t reserved[3];
 };
 _Static_assert(sizeof(struct seg_header) == SHM_LINE, "one line");
 
-/* ---- roles and incarnations ---------------------------------------------------------------------------- */
+/* ---- roles and incarnations
+ * ---------------------------------------------------------------------------- */
 
-enum shm_role { ROLE_NONE, ROLE_GATEWAY, ROLE_TOKENIZER, ROLE_WORKER, ROLE_SAMPLER, ROLE_KEEPER, ROLE_COUNT };
+enum shm_role {
+	ROLE_NONE,
+	ROLE_GATEWAY,
+	ROLE_TOKENIZER,
+	ROLE_WORKER,
+	ROLE_SAMPLER,
+	ROLE_KEEPER,
+	ROLE_COUNT
+};
 
-/* A start of a process sits in one entry while it lives and until nothing names it any more. Entry 0 is "nobody".
- * Entries 1..15 are for npu-workers: the index is also the worker's bit in a KV page's holder mask. */
-#define INC_COUNT 64u
+/* A start of a process sits in one entry while it lives and until nothing names it any more. Entry
+ * 0 is "nobody". Entries 1..15 are for npu-workers: the index is also the worker's bit in a KV
+ * page's holder mask. */
+#define INC_COUNT	 64u
 #define INC_WORKER_FIRST 1u
-#define INC_WORKER_END 16u
+#define INC_WORKER_END	 16u
 
 enum inc_state { INC_STARTING = 1, INC_READY, INC_DRAINING };
 
 struct inc_entry {
 	/* Written by its process at registration; `number` last. A number is never used twice. */
-	_Atomic uint64_t number;    /* 0: entry free */
-	_Atomic uint64_t status;    /* number << 8 | role << 4 | inc_state: of another number, it says nothing */
+	_Atomic uint64_t number; /* 0: entry free */
+	_Atomic uint64_t status; /* number << 8 | role << 4 | inc_state: of another number, it says
+				    nothing */
 	uint32_t instance;
-	int32_t pid;                /* for people and status only: never identity */
-	uint64_t started_us;        /* CLOCK_REALTIME */
-	uint64_t family_hash;       /* workers: arithmetic family; only the same may take over */
+	int32_t pid;	      /* for people and status only: never identity */
+	uint64_t started_us;  /* CLOCK_REALTIME */
+	uint64_t family_hash; /* workers: arithmetic family; only the same may take over */
 	uint8_t pad0[24];
 	/* Written by its process, all the time. */
-	_Atomic uint64_t beat;      /* counts work done, at least every 100 ms */
-	_Atomic uint64_t handed;    /* slots handed on */
+	_Atomic uint64_t beat;	 /* counts work done, at least every 100 ms */
+	_Atomic uint64_t handed; /* slots handed on */
 	_Atomic uint64_t busy_us;
-	_Atomic uint64_t gauge[5];  /* role specific, see services/metrics.h */
+	_Atomic uint64_t gauge[5]; /* role specific, see services/metrics.h */
 	/* Written by others. */
-	_Atomic uint64_t fenced;    /* == number: another process has fenced this one; it must leave with 75 */
+	_Atomic uint64_t
+		fenced; /* == number: another process has fenced this one; it must leave with 75 */
 	uint8_t pad1[56];
 };
 _Static_assert(sizeof(struct inc_entry) == 3 * SHM_LINE, "three lines, one writer each");
 
-/* ---- slots -------------------------------------------------------------------------------------------------- */
+/* ---- slots
+ * --------------------------------------------------------------------------------------------------
+ */
 
-/* The stage says whose turn it is; the owner (an incarnation's entry) says who of them may act, 0 = any living
- * instance of that stage's role may claim it. What is *not* encoded: whether the client still listens (cancel),
- * whether the answer is complete (the body's sampler line), or why a request failed (the body's failure line). */
+/* The stage says whose turn it is; the owner (an incarnation's entry) says who of them may act, 0 =
+ * any living instance of that stage's role may claim it. What is *not* encoded: whether the client
+ * still listens (cancel), whether the answer is complete (the body's sampler line), or why a
+ * request failed (the body's failure line). */
 enum slot_stage {
-	STAGE_FREE,      /* nobody */
-	STAGE_FILL,      /* gateway: writes the request into the body */
-	STAGE_TOKENIZE,  /* tokenizer: text or messages to ids */
-	STAGE_COMPUTE,   /* npu-worker: KV and logits up to the last known token */
-	STAGE_SAMPLE,    /* sampler: the next token, its bytes, its log-probabilities */
-	STAGE_RECLAIM,   /* npu-worker: gives back KV pages and the logits row */
-	STAGE_DONE,      /* gateway: the answer is complete and kept until it is released or expires */
+	STAGE_FREE,	/* nobody */
+	STAGE_FILL,	/* gateway: writes the request into the body */
+	STAGE_TOKENIZE, /* tokenizer: text or messages to ids */
+	STAGE_COMPUTE,	/* npu-worker: KV and logits up to the last known token */
+	STAGE_SAMPLE,	/* sampler: the next token, its bytes, its log-probabilities */
+	STAGE_RECLAIM,	/* npu-worker: gives back KV pages and the logits row */
+	STAGE_DONE, /* gateway: the answer is complete and kept until it is released or expires */
 	STAGE_COUNT
 };
 
-/* The slot's word, changed only by compare-and-swap: stage 4 bits, owner 6, body 14, turn 40. The body is the index of
- * its first block; the turn grows by one with every change, so an old word never comes back. */
+/* The slot's word, changed only by compare-and-swap: stage 4 bits, owner 6, body 14, turn 40. The
+ * body is the index of its first block; the turn grows by one with every change, so an old word
+ * never comes back. */
 #define SLOT_STAGE_BITS 4u
 #define SLOT_OWNER_BITS 6u
-#define SLOT_BODY_BITS 14u
-#define SLOT_TURN_BITS 40u
+#define SLOT_BODY_BITS	14u
+#define SLOT_TURN_BITS	40u
 
 struct slot_line {
 	_Atomic uint64_t word;
 	uint8_t pad0[56];
-	/* Gateway's line: written in STAGE_FILL; afterwards only `cancel`, `gateway`, `released`. */
-	_Atomic uint64_t generation;  /* of the request in it; a handle is slot + generation */
-	_Atomic uint64_t cancel;      /* == generation: the client went away */
-	_Atomic uint64_t request;     /* id, the same for all choices of one request */
-	_Atomic uint64_t ticket;      /* order of arrival */
-	_Atomic uint64_t key_hash;    /* of API key and Idempotency-Key; 0: none */
-	_Atomic uint64_t content_hash;/* of the request's body, for the same key with another body */
-	_Atomic uint32_t gateway;     /* incarnation entry that streams it */
-	uint16_t choice, n_choices;   /* index over prompts and n; number of slots of this request */
-	_Atomic uint64_t ended_us;    /* CLOCK_REALTIME when the gateway saw it complete; 0: not yet */
+	/* Gateway's line: written in STAGE_FILL; afterwards only `cancel`, `gateway`, `released`.
+	 */
+	_Atomic uint64_t generation; /* of the request in it; a handle is slot + generation */
+	_Atomic uint64_t cancel;     /* == generation: the client went away */
+	_Atomic uint64_t request;    /* id, the same for all choices of one request */
+	_Atomic uint64_t ticket;     /* order of arrival */
+	_Atomic uint64_t key_hash;   /* of API key and Idempotency-Key; 0: none */
+	_Atomic uint64_t
+		content_hash;	    /* of the request's body, for the same key with another body */
+	_Atomic uint32_t gateway;   /* incarnation entry that streams it */
+	uint16_t choice, n_choices; /* index over prompts and n; number of slots of this request */
+	_Atomic uint64_t ended_us; /* CLOCK_REALTIME when the gateway saw it complete; 0: not yet */
 };
 _Static_assert(sizeof(struct slot_line) == 2 * SHM_LINE, "word and gateway line");
 
-/* ---- bodies ------------------------------------------------------------------------------------------------- */
+/* ---- bodies
+ * -------------------------------------------------------------------------------------------------
+ */
 
 /* A body is a contiguous run of blocks: this header, then regions. */
 #define BODY_BLOCK_BYTES 65536u
-#define BODY_MAGIC 0x59444f42u
+#define BODY_MAGIC	 0x59444f42u
 
 enum body_kind { BODY_GENERATE = 1, BODY_TOKENIZE, BODY_DETOKENIZE, BODY_TEMPLATE };
 enum body_input { INPUT_TEXT = 1, INPUT_IDS, INPUT_CHAT };
 
 enum body_flag {
 	BODY_IGNORE_EOS = 1u << 0,
-	BODY_LOGPROBS = 1u << 1,         /* records for generated tokens */
+	BODY_LOGPROBS = 1u << 1, /* records for generated tokens */
 	BODY_ECHO = 1u << 2,
-	BODY_PROMPT_LOGPROBS = 1u << 3,  /* records for the prompt too, by absolute position */
-	BODY_KEEP_STOP = 1u << 4,        /* include_stop_str_in_output */
-	BODY_KEEP_SPECIAL = 1u << 5,     /* skip_special_tokens = false */
-	BODY_NO_BOS = 1u << 6,           /* add_special_tokens = false */
+	BODY_PROMPT_LOGPROBS = 1u << 3, /* records for the prompt too, by absolute position */
+	BODY_KEEP_STOP = 1u << 4,	/* include_stop_str_in_output */
+	BODY_KEEP_SPECIAL = 1u << 5,	/* skip_special_tokens = false */
+	BODY_NO_BOS = 1u << 6,		/* add_special_tokens = false */
 };
 
 enum body_region {
-	REGION_TEXT,      /* gateway: prompt text, or JSON {messages, tools, ...} for INPUT_CHAT */
-	REGION_META,      /* gateway: what another gateway needs to render the same events */
-	REGION_STOP,      /* gateway: stop strings, each u32 length + bytes padded to 4 */
-	REGION_STOP_IDS,  /* gateway: int32[] */
-	REGION_BIAS,      /* gateway: struct body_bias[] */
-	REGION_IDS,       /* int32[]: prompt by the tokenizer (or gateway), then tokens by the sampler */
-	REGION_PAGES,     /* npu-worker: uint32[] KV page of each 64 positions */
-	REGION_ENDS,      /* sampler: uint32[] bytes of the answer released after each token */
-	REGION_OUT,       /* sampler: the answer's bytes; tokenizer: the text of BODY_DETOKENIZE and BODY_TEMPLATE */
-	REGION_LOGPROBS,  /* sampler: struct body_logprob records, stride body_logprob_bytes(top) */
+	REGION_TEXT,	 /* gateway: prompt text, or JSON {messages, tools, ...} for INPUT_CHAT */
+	REGION_META,	 /* gateway: what another gateway needs to render the same events */
+	REGION_STOP,	 /* gateway: stop strings, each u32 length + bytes padded to 4 */
+	REGION_STOP_IDS, /* gateway: int32[] */
+	REGION_BIAS,	 /* gateway: struct body_bias[] */
+	REGION_IDS, /* int32[]: prompt by the tokenizer (or gateway), then tokens by the sampler */
+	REGION_PAGES,	 /* npu-worker: uint32[] KV page of each 64 positions */
+	REGION_ENDS,	 /* sampler: uint32[] bytes of the answer released after each token */
+	REGION_OUT,	 /* sampler: the answer's bytes; tokenizer: the text of BODY_DETOKENIZE and
+			    BODY_TEMPLATE */
+	REGION_LOGPROBS, /* sampler: struct body_logprob records, stride body_logprob_bytes(top) */
 	REGION_COUNT
 };
 
 struct body_extent {
-	uint32_t offset;  /* from the body's start, multiple of 64 */
+	uint32_t offset; /* from the body's start, multiple of 64 */
 	uint32_t bytes;
 };
 
@@ -140,15 +163,15 @@ struct body_bias {
 
 struct body_params {
 	uint64_t seed;
-	uint32_t max_tokens;   /* 0: the rest of the context */
+	uint32_t max_tokens; /* 0: the rest of the context */
 	uint32_t min_tokens;
 	uint32_t choice;       /* enters the draw */
-	uint32_t flags;        /* enum body_flag */
+	uint32_t flags;	       /* enum body_flag */
 	uint32_t top_logprobs; /* 0..20 */
-	uint32_t top_k;        /* 0: off */
+	uint32_t top_k;	       /* 0: off */
 	float temperature, top_p, min_p, typical_p;
 	float repetition_penalty, presence_penalty, frequency_penalty;
-	uint32_t repetition_window;  /* last tokens the penalties look at; 0: all */
+	uint32_t repetition_window; /* last tokens the penalties look at; 0: all */
 	uint32_t n_stop, n_stop_ids, n_bias;
 	uint32_t reserved[13];
 };
@@ -172,10 +195,10 @@ struct body {
 	uint32_t n_blocks;
 	uint64_t generation;
 	uint32_t slot;
-	uint32_t kind;              /* enum body_kind */
-	uint32_t input;             /* enum body_input */
+	uint32_t kind;	/* enum body_kind */
+	uint32_t input; /* enum body_input */
 	uint32_t reserved0;
-	int64_t template_time_s;    /* the template's clock, fixed at admission */
+	int64_t template_time_s; /* the template's clock, fixed at admission */
 	uint8_t pad0[24];
 	struct body_extent regions[REGION_COUNT];
 	uint8_t pad1[48];
@@ -185,17 +208,18 @@ struct body {
 	_Atomic uint32_t tokenized; /* 1: prompt ids are complete */
 	uint8_t pad2[56];
 	/* npu-worker's line. */
-	_Atomic uint32_t n_kv;      /* positions whose KV is complete; logits in `row` are for token n_kv */
+	_Atomic uint32_t
+		n_kv; /* positions whose KV is complete; logits in `row` are for token n_kv */
 	_Atomic uint32_t n_pages;
-	_Atomic uint32_t row;       /* logits row + 1; 0: none */
-	_Atomic uint32_t worker;    /* incarnation entry to come back to */
-	_Atomic uint32_t n_cached;  /* prompt positions that came from the prefix cache */
+	_Atomic uint32_t row;	   /* logits row + 1; 0: none */
+	_Atomic uint32_t worker;   /* incarnation entry to come back to */
+	_Atomic uint32_t n_cached; /* prompt positions that came from the prefix cache */
 	uint8_t pad3[4];
-	_Atomic uint64_t first_us, last_us;  /* CLOCK_MONOTONIC of the first and last logits */
+	_Atomic uint64_t first_us, last_us; /* CLOCK_MONOTONIC of the first and last logits */
 	uint8_t pad4[24];
 	/* Sampler's line. */
 	_Atomic uint32_t n_tokens;  /* generated and committed; what is below is immutable */
-	_Atomic uint32_t n_out;     /* bytes released */
+	_Atomic uint32_t n_out;	    /* bytes released */
 	_Atomic uint32_t n_scored;  /* prompt positions with a log-probability record */
 	_Atomic uint32_t finish;    /* enum body_finish; set before the last n_tokens */
 	_Atomic int32_t stop_id;    /* token that ended it, -1: none */
@@ -208,8 +232,8 @@ struct body {
 	char fail_param[56];
 	char fail_msg[256];
 	/* Recovery: by who takes over. */
-	_Atomic uint32_t deaths;        /* without progress */
-	_Atomic uint32_t death_mark;    /* n_kv + n_tokens at the last death */
+	_Atomic uint32_t deaths;     /* without progress */
+	_Atomic uint32_t death_mark; /* n_kv + n_tokens at the last death */
 	_Atomic uint32_t takeovers;
 	uint8_t pad6[52];
 };
@@ -222,52 +246,58 @@ _Static_assert(offsetof(struct body, fail_code) == 8 * SHM_LINE, "failure lines"
 _Static_assert(offsetof(struct body, deaths) == 13 * SHM_LINE, "recovery line");
 _Static_assert(sizeof(struct body) == 14 * SHM_LINE, "header");
 
-/* ---- KV pages and logits rows -------------------------------------------------------------------------- */
+/* ---- KV pages and logits rows
+ * -------------------------------------------------------------------------- */
 
 #define PAGE_POSITIONS 64u
 
-/* A page's word: generation 48 bits, mask of holding npu-workers 16 bits (bit = incarnation entry). Mask 0: free. */
+/* A page's word: generation 48 bits, mask of holding npu-workers 16 bits (bit = incarnation entry).
+ * Mask 0: free. */
 struct page_word {
 	_Atomic uint64_t word;
 };
 
-/* A row's word: 0 free, else slot index + 1 in the low 16 bits and the low 48 bits of the slot's generation. */
+/* A row's word: 0 free, else slot index + 1 in the low 16 bits and the low 48 bits of the slot's
+ * generation. */
 struct row_word {
 	_Atomic uint64_t word;
 };
 
-/* ---- control segment ------------------------------------------------------------------------------------- */
+/* ---- control segment
+ * ------------------------------------------------------------------------------------- */
 
 #define CTL_NAME_BYTES 128u
 
-/* Written by the keeper that creates the run, before the segment gets its name; constant afterwards. */
+/* Written by the keeper that creates the run, before the segment gets its name; constant
+ * afterwards. */
 struct ctl_config {
-	uint32_t n_slots;      /* running sequences = logits rows / 2 */
-	uint32_t n_table;      /* slot lines: running + queued + finished */
-	uint32_t n_blocks;     /* body blocks */
-	uint32_t n_pages;      /* KV pages */
-	uint32_t ctx;          /* positions of one sequence */
+	uint32_t n_slots;  /* running sequences = logits rows / 2 */
+	uint32_t n_table;  /* slot lines: running + queued + finished */
+	uint32_t n_blocks; /* body blocks */
+	uint32_t n_pages;  /* KV pages */
+	uint32_t ctx;	   /* positions of one sequence */
 	uint32_t n_vocab;
 	uint64_t page_bytes;
-	uint64_t model_hash[2];  /* XXH3-128 of the model file */
+	uint64_t model_hash[2]; /* XXH3-128 of the model file */
 	uint64_t family_hash;
-	uint8_t secret[32];      /* key of event ids */
-	uint64_t created_us;     /* CLOCK_REALTIME */
+	uint8_t secret[32];  /* key of event ids */
+	uint64_t created_us; /* CLOCK_REALTIME */
 	uint32_t stall_ms;
 	uint32_t reserved[5];
 	char family[32];
-	char model_name[CTL_NAME_BYTES];  /* as served */
+	char model_name[CTL_NAME_BYTES]; /* as served */
 	char model_path[512];
-	char fingerprint[64];             /* system_fingerprint */
+	char fingerprint[64]; /* system_fingerprint */
 };
 
 struct ctl_counters {
 	_Atomic uint64_t next_incarnation;
 	_Atomic uint64_t next_ticket;
 	_Atomic uint64_t next_generation;
-	_Atomic uint64_t epoch;       /* grows with every registration */
+	_Atomic uint64_t epoch; /* grows with every registration */
 	_Atomic uint64_t deaths, stalls, takeovers, fenced_writes;
-	_Atomic uint64_t registrations[ROLE_COUNT];  /* starts per role; restarts = starts - instances */
+	_Atomic uint64_t
+		registrations[ROLE_COUNT]; /* starts per role; restarts = starts - instances */
 	_Atomic uint64_t reserved[2];
 };
 _Static_assert(sizeof(struct ctl_counters) == 2 * SHM_LINE, "two lines, any writer");
@@ -279,10 +309,10 @@ struct ctl {
 	uint8_t pad[SHM_LINE - sizeof(struct ctl_config) % SHM_LINE];
 	struct ctl_counters counters;
 	struct inc_entry incs[INC_COUNT];
-	uint64_t slots_offset;   /* struct slot_line[n_table] */
-	uint64_t blocks_offset;  /* _Atomic uint32_t[n_blocks]: 0 free, else slot index + 1 */
-	uint64_t pages_offset;   /* struct page_word[n_pages] */
-	uint64_t rows_offset;    /* struct row_word[n_slots] */
+	uint64_t slots_offset;	/* struct slot_line[n_table] */
+	uint64_t blocks_offset; /* _Atomic uint32_t[n_blocks]: 0 free, else slot index + 1 */
+	uint64_t pages_offset;	/* struct page_word[n_pages] */
+	uint64_t rows_offset;	/* struct row_word[n_slots] */
 	uint64_t total_bytes;
 	uint8_t pad1[24];
 };

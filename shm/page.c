@@ -3,7 +3,7 @@
 #include "shm/slot.h"
 
 #define MASK_BITS 16u
-#define MASK_ALL ((1ull << MASK_BITS) - 1)
+#define MASK_ALL  ((1ull << MASK_BITS) - 1)
 
 _Static_assert(INC_WORKER_END <= MASK_BITS, "a bit for every worker");
 
@@ -30,7 +30,8 @@ bool page_hold(struct shm_run *run, uint32_t page)
 		return false;
 	uint64_t word = atomic_load(&run->page_words[page].word);
 	while (word & MASK_ALL)
-		if (atomic_compare_exchange_weak(&run->page_words[page].word, &word, word | 1ull << run->me))
+		if (atomic_compare_exchange_weak(&run->page_words[page].word, &word,
+						 word | 1ull << run->me))
 			return true;
 	return false;
 }
@@ -52,7 +53,8 @@ bool page_is_holder(const struct shm_run *run, uint32_t entry)
 	if (entry >= INC_WORKER_END)
 		return false;
 	for (uint32_t page = 0; page < run->n_pages; page++)
-		if (atomic_load_explicit(&run->page_words[page].word, memory_order_relaxed) & 1ull << entry)
+		if (atomic_load_explicit(&run->page_words[page].word, memory_order_relaxed) &
+		    1ull << entry)
 			return true;
 	return false;
 }
@@ -61,7 +63,8 @@ uint32_t page_count_free(const struct shm_run *run)
 {
 	uint32_t n = 0;
 	for (uint32_t page = 0; page < run->n_pages; page++)
-		n += (atomic_load_explicit(&run->page_words[page].word, memory_order_relaxed) & MASK_ALL) == 0;
+		n += (atomic_load_explicit(&run->page_words[page].word, memory_order_relaxed) &
+		      MASK_ALL) == 0;
 	return n;
 }
 
@@ -69,7 +72,9 @@ uint32_t page_count_mine(const struct shm_run *run)
 {
 	uint32_t n = 0;
 	for (uint32_t page = 0; page < run->n_pages; page++)
-		n += (atomic_load_explicit(&run->page_words[page].word, memory_order_relaxed) >> run->me & 1) != 0;
+		n += (atomic_load_explicit(&run->page_words[page].word, memory_order_relaxed) >>
+			      run->me &
+		      1) != 0;
 	return n;
 }
 
@@ -79,7 +84,8 @@ static uint64_t row_word_of(const struct shm_run *run, uint32_t slot)
 	return generation << 16 | (slot + 1);
 }
 
-/* A row is in use while its holder's slot still carries the request that took it and can still be computed. */
+/* A row is in use while its holder's slot still carries the request that took it and can still be
+ * computed. */
 static bool row_in_use(const struct shm_run *run, uint64_t word)
 {
 	uint32_t slot = (uint32_t)(word & 0xffff) - 1;
@@ -97,7 +103,8 @@ uint32_t row_take(struct shm_run *run, uint32_t slot)
 			return row;
 	for (uint32_t row = 0; row < run->n_slots; row++) {
 		uint64_t word = atomic_load(&run->row_words[row].word);
-		if (!row_in_use(run, word) && atomic_compare_exchange_strong(&run->row_words[row].word, &word, mine))
+		if (!row_in_use(run, word) &&
+		    atomic_compare_exchange_strong(&run->row_words[row].word, &word, mine))
 			return row;
 	}
 	return PAGE_NONE;

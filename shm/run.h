@@ -1,5 +1,6 @@
-/* shm/run.h: one run of the pipeline: the directory, its segments, and this process's place among its incarnations.
- * The keeper creates a run or attaches to what is there; everyone else attaches and maps only what its role needs:
+/* shm/run.h: one run of the pipeline: the directory, its segments, and this process's place among
+ * its incarnations. The keeper creates a run or attaches to what is there; everyone else attaches
+ * and maps only what its role needs:
  *
  *   role        control  bodies  pages  logits  vocabulary
  *   gateway     rw       rw      -      -       r
@@ -15,8 +16,8 @@
 #include "shm/segment.h"
 
 struct shm_run {
-	char dir[256];       /* control, bodies, vocab, inc/, bus/ */
-	char bulk_dir[256];  /* pages, logits, weights-*: not mounted by the gateway */
+	char dir[256];	    /* control, bodies, vocab, inc/, bus/ */
+	char bulk_dir[256]; /* pages, logits, weights-*: not mounted by the gateway */
 	struct segment control, bodies, pages, logits, vocab;
 	struct ctl *ctl;
 	struct slot_line *slots;
@@ -26,14 +27,14 @@ struct shm_run {
 	/* Private copies of what was checked at attach: a peer may overwrite the segment's. */
 	uint32_t n_slots, n_table, n_blocks, n_pages, n_vocab, ctx;
 	uint64_t page_bytes;
-	uint32_t me;         /* entry of this incarnation; 0: not registered */
-	uint64_t number;     /* its number */
+	uint32_t me;	 /* entry of this incarnation; 0: not registered */
+	uint64_t number; /* its number */
 	int lock_fd;
 };
 
 /* Sizes of a new run. */
 struct run_plan {
-	uint32_t n_slots, queue, kept;  /* n_table = their sum */
+	uint32_t n_slots, queue, kept; /* n_table = their sum */
 	uint32_t n_blocks, n_pages, ctx, n_vocab;
 	uint64_t page_bytes;
 	uint32_t stall_ms;
@@ -41,18 +42,21 @@ struct run_plan {
 	const char *family, *model_name, *model_path, *fingerprint;
 };
 
-/* Creates dir (0700), dir/inc, dir/bus, bulk_dir and all segments; the control segment gets its name last, so whoever
- * can attach finds everything. *ret_created is false if a valid run was there already: it is then attached to.
- * SVC_CONFLICT if the run there is for another model, context, slots or family: both values are named. */
-SVC_CHECKED enum svc_code run_create(const char *dir, const char *bulk_dir, const struct run_plan *plan,
-				     struct shm_run *ret_run, bool *ret_created, struct svc_err *err);
+/* Creates dir (0700), dir/inc, dir/bus, bulk_dir and all segments; the control segment gets its
+ * name last, so whoever can attach finds everything. *ret_created is false if a valid run was there
+ * already: it is then attached to. SVC_CONFLICT if the run there is for another model, context,
+ * slots or family: both values are named. */
+SVC_CHECKED enum svc_code run_create(const char *dir, const char *bulk_dir,
+				     const struct run_plan *plan, struct shm_run *ret_run,
+				     bool *ret_created, struct svc_err *err);
 /* SVC_NOT_FOUND if there is no run yet. The vocabulary is mapped later, by run_map_vocab. */
 SVC_CHECKED enum svc_code run_attach(const char *dir, const char *bulk_dir, enum shm_role role,
 				     struct shm_run *ret_run, struct svc_err *err);
 SVC_CHECKED enum svc_code run_map_vocab(struct shm_run *run, struct svc_err *err);
 void run_detach(struct shm_run *run);
 
-/* Row `which` (0 or 1) of a running sequence: float[n_vocab]; NULL if row is out of range or logits aren't mapped. */
+/* Row `which` (0 or 1) of a running sequence: float[n_vocab]; NULL if row is out of range or logits
+ * aren't mapped. */
 float *run_logits(const struct shm_run *run, uint32_t row, uint32_t which);
 /* KV page `index`: page_bytes bytes, or NULL. */
 void *run_page(const struct shm_run *run, uint32_t index);

@@ -40,8 +40,8 @@ uint64_t seg_layout_hash(void)
 /* A memory cgroup doesn't fail an allocation, it kills: look before touching the pages. */
 static uint64_t cgroup_room(void)
 {
-	const char *const names[2] = { "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current" };
-	uint64_t values[2] = { UINT64_MAX, 0 };
+	const char *const names[2] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"};
+	uint64_t values[2] = {UINT64_MAX, 0};
 	for (int i = 0; i < 2; i++) {
 		char text[32] = "";
 		FILE *file = fopen(names[i], "re");
@@ -54,7 +54,8 @@ static uint64_t cgroup_room(void)
 	return values[0] > values[1] ? values[0] - values[1] : 0;
 }
 
-static enum svc_code reserve(int fd, const char *dir, const char *name, size_t bytes, struct svc_err *err)
+static enum svc_code reserve(int fd, const char *dir, const char *name, size_t bytes,
+			     struct svc_err *err)
 {
 	struct statvfs fs;
 	if (fstatvfs(fd, &fs) != 0)
@@ -63,19 +64,21 @@ static enum svc_code reserve(int fd, const char *dir, const char *name, size_t b
 	if (bytes > room)
 		return svc_fail(err, SVC_NO_MEMORY, __func__,
 				"segment %s needs %zu MiB, %s has %" PRIu64
-				" MiB free; use a smaller --ctx, --kv-tokens or --slots, or a larger tmpfs (docker: shm_size or the "
+				" MiB free; use a smaller --ctx, --kv-tokens or --slots, or a "
+				"larger tmpfs (docker: shm_size or the "
 				"volume's size=)",
 				name, (bytes >> 20) + 1, dir, room >> 20);
 	if (bytes > cgroup_room())
 		return svc_fail(err, SVC_NO_MEMORY, __func__,
 				"segment %s needs %zu MiB, the memory cgroup has %" PRIu64
-				" MiB left; raise the memory limit or use a smaller --ctx, --kv-tokens or --slots",
+				" MiB left; raise the memory limit or use a smaller --ctx, "
+				"--kv-tokens or --slots",
 				name, (bytes >> 20) + 1, cgroup_room() >> 20);
 	int failed = posix_fallocate(fd, 0, (off_t)bytes);
 	if (failed) {
 		errno = failed;
-		return svc_fail_errno(err, __func__, "segment %s: cannot reserve %zu MiB in %s", name, (bytes >> 20) + 1,
-				      dir);
+		return svc_fail_errno(err, __func__, "segment %s: cannot reserve %zu MiB in %s",
+				      name, (bytes >> 20) + 1, dir);
 	}
 	return SVC_OK;
 }
@@ -85,8 +88,8 @@ static void temporary_path(char *path, size_t size, const char *dir, const char 
 	snprintf(path, size, "%s/%s.tmp.%d", dir, name, (int)getpid());
 }
 
-enum svc_code seg_create(const char *dir, const char *name, enum seg_kind kind, size_t bytes, uint64_t run_id,
-			 struct segment *ret_seg, struct svc_err *err)
+enum svc_code seg_create(const char *dir, const char *name, enum seg_kind kind, size_t bytes,
+			 uint64_t run_id, struct segment *ret_seg, struct svc_err *err)
 {
 	char path[1024];
 	temporary_path(path, sizeof path, dir, name);
@@ -107,17 +110,18 @@ enum svc_code seg_create(const char *dir, const char *name, enum seg_kind kind, 
 		return code;
 	}
 	struct seg_header *header = base;
-	*header = (struct seg_header){ .magic = SHM_MAGIC,
-				       .version = SHM_VERSION,
-				       .kind = kind,
-				       .layout_hash = seg_layout_hash(),
-				       .total_bytes = bytes,
-				       .run_id = run_id };
-	*ret_seg = (struct segment){ base, bytes, true };
+	*header = (struct seg_header){.magic = SHM_MAGIC,
+				      .version = SHM_VERSION,
+				      .kind = kind,
+				      .layout_hash = seg_layout_hash(),
+				      .total_bytes = bytes,
+				      .run_id = run_id};
+	*ret_seg = (struct segment){base, bytes, true};
 	return SVC_OK;
 }
 
-enum svc_code seg_publish(const char *dir, const char *name, struct segment *seg, bool *ret_won, struct svc_err *err)
+enum svc_code seg_publish(const char *dir, const char *name, struct segment *seg, bool *ret_won,
+			  struct svc_err *err)
 {
 	char from[1024], to[1024];
 	(void)seg;
@@ -134,37 +138,40 @@ enum svc_code seg_publish(const char *dir, const char *name, struct segment *seg
 	return SVC_OK;
 }
 
-static enum svc_code check_header(const struct seg_header *header, const char *path, enum seg_kind kind,
-				  size_t file_bytes, uint64_t run_id, struct svc_err *err)
+static enum svc_code check_header(const struct seg_header *header, const char *path,
+				  enum seg_kind kind, size_t file_bytes, uint64_t run_id,
+				  struct svc_err *err)
 {
 	const struct {
 		const char *field;
 		uint64_t found, wanted;
 	} checks[] = {
-		{ "magic", header->magic, SHM_MAGIC },
-		{ "version", header->version, SHM_VERSION },
-		{ "layout hash", header->layout_hash, seg_layout_hash() },
-		{ "kind", header->kind, kind },
-		{ "size", header->total_bytes, file_bytes },
-		{ "run id", header->run_id, run_id ? run_id : header->run_id },
+		{"magic", header->magic, SHM_MAGIC},
+		{"version", header->version, SHM_VERSION},
+		{"layout hash", header->layout_hash, seg_layout_hash()},
+		{"kind", header->kind, kind},
+		{"size", header->total_bytes, file_bytes},
+		{"run id", header->run_id, run_id ? run_id : header->run_id},
 	};
 	for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
 		if (checks[i].found != checks[i].wanted)
 			return svc_fail(err, SVC_CORRUPT, __func__,
 					"%s: %s is %#" PRIx64 ", this program wants %#" PRIx64
-					"; it belongs to another build or run: use another --run-dir or deploy/down first",
+					"; it belongs to another build or run: use another "
+					"--run-dir or deploy/down first",
 					path, checks[i].field, checks[i].found, checks[i].wanted);
 	return SVC_OK;
 }
 
-enum svc_code seg_attach(const char *dir, const char *name, enum seg_kind kind, bool writable, uint64_t run_id,
-			 struct segment *ret_seg, struct svc_err *err)
+enum svc_code seg_attach(const char *dir, const char *name, enum seg_kind kind, bool writable,
+			 uint64_t run_id, struct segment *ret_seg, struct svc_err *err)
 {
 	char path[1024];
 	snprintf(path, sizeof path, "%s/%s", dir, name);
 	int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0 && errno == ENOENT)
-		return svc_fail(err, SVC_NOT_FOUND, __func__, "%s does not exist (is the keeper running?)", path);
+		return svc_fail(err, SVC_NOT_FOUND, __func__,
+				"%s does not exist (is the keeper running?)", path);
 	if (fd < 0)
 		return svc_fail_errno(err, __func__, "cannot open %s", path);
 	struct stat st;
@@ -173,9 +180,11 @@ enum svc_code seg_attach(const char *dir, const char *name, enum seg_kind kind, 
 	if (fstat(fd, &st) != 0)
 		code = svc_fail_errno(err, __func__, "cannot stat %s", path);
 	else if (st.st_size < (off_t)sizeof(struct seg_header))
-		code = svc_fail(err, SVC_CORRUPT, __func__, "%s is only %lld bytes long", path, (long long)st.st_size);
+		code = svc_fail(err, SVC_CORRUPT, __func__, "%s is only %lld bytes long", path,
+				(long long)st.st_size);
 	else
-		base = mmap(NULL, (size_t)st.st_size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+		base = mmap(NULL, (size_t)st.st_size, PROT_READ | (writable ? PROT_WRITE : 0),
+			    MAP_SHARED, fd, 0);
 	if (code == SVC_OK && base == MAP_FAILED)
 		code = svc_fail_errno(err, __func__, "cannot map %s", path);
 	close(fd);
@@ -186,7 +195,7 @@ enum svc_code seg_attach(const char *dir, const char *name, enum seg_kind kind, 
 		munmap(base, (size_t)st.st_size);
 		return code;
 	}
-	*ret_seg = (struct segment){ base, (size_t)st.st_size, writable };
+	*ret_seg = (struct segment){base, (size_t)st.st_size, writable};
 	return SVC_OK;
 }
 
@@ -194,5 +203,5 @@ void seg_unmap(struct segment *seg)
 {
 	if (seg->base)
 		munmap(seg->base, seg->bytes);
-	*seg = (struct segment){ 0 };
+	*seg = (struct segment){0};
 }

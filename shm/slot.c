@@ -2,7 +2,8 @@
 
 #define FIELD(bits) ((1ull << (bits)) - 1)
 
-_Static_assert(SLOT_STAGE_BITS + SLOT_OWNER_BITS + SLOT_BODY_BITS + SLOT_TURN_BITS == 64, "one word");
+_Static_assert(SLOT_STAGE_BITS + SLOT_OWNER_BITS + SLOT_BODY_BITS + SLOT_TURN_BITS == 64,
+	       "one word");
 _Static_assert(INC_COUNT <= 1u << SLOT_OWNER_BITS, "every entry has a number");
 
 uint64_t slot_pack(struct slot_state state)
@@ -30,17 +31,18 @@ struct slot_state slot_unpack(uint64_t word)
 enum shm_role slot_stage_role(enum slot_stage stage)
 {
 	static const enum shm_role roles[STAGE_COUNT + 1] = {
-		[STAGE_FREE] = ROLE_NONE,      [STAGE_FILL] = ROLE_GATEWAY,   [STAGE_TOKENIZE] = ROLE_TOKENIZER,
-		[STAGE_COMPUTE] = ROLE_WORKER, [STAGE_SAMPLE] = ROLE_SAMPLER, [STAGE_RECLAIM] = ROLE_WORKER,
-		[STAGE_DONE] = ROLE_GATEWAY,   [STAGE_COUNT] = ROLE_NONE,
+		[STAGE_FREE] = ROLE_NONE,	   [STAGE_FILL] = ROLE_GATEWAY,
+		[STAGE_TOKENIZE] = ROLE_TOKENIZER, [STAGE_COMPUTE] = ROLE_WORKER,
+		[STAGE_SAMPLE] = ROLE_SAMPLER,	   [STAGE_RECLAIM] = ROLE_WORKER,
+		[STAGE_DONE] = ROLE_GATEWAY,	   [STAGE_COUNT] = ROLE_NONE,
 	};
 	return roles[stage <= STAGE_COUNT ? stage : STAGE_COUNT];
 }
 
 const char *slot_stage_name(enum slot_stage stage)
 {
-	static const char *const names[STAGE_COUNT + 1] = { "free",   "fill",    "tokenize", "compute",
-							    "sample", "reclaim", "done",     "damaged" };
+	static const char *const names[STAGE_COUNT + 1] = {
+		"free", "fill", "tokenize", "compute", "sample", "reclaim", "done", "damaged"};
 	return names[stage <= STAGE_COUNT ? stage : STAGE_COUNT];
 }
 
@@ -53,11 +55,13 @@ static bool swap(struct shm_run *run, uint32_t slot, struct slot_state from, str
 {
 	uint64_t expected = slot_pack(from);
 	to.turn = from.turn + 1;
-	return atomic_compare_exchange_strong_explicit(&run->slots[slot].word, &expected, slot_pack(to),
-						       memory_order_acq_rel, memory_order_acquire);
+	return atomic_compare_exchange_strong_explicit(&run->slots[slot].word, &expected,
+						       slot_pack(to), memory_order_acq_rel,
+						       memory_order_acquire);
 }
 
-bool slot_claim(struct shm_run *run, uint32_t slot, enum slot_stage stage, struct slot_state *ret_mine)
+bool slot_claim(struct shm_run *run, uint32_t slot, enum slot_stage stage,
+		struct slot_state *ret_mine)
 {
 	struct slot_state seen = slot_load(run, slot);
 	if (seen.stage != stage || seen.owner != 0)
@@ -65,7 +69,8 @@ bool slot_claim(struct shm_run *run, uint32_t slot, enum slot_stage stage, struc
 	return slot_take_over(run, slot, seen, seen.body, ret_mine);
 }
 
-enum svc_code slot_pass(struct shm_run *run, uint32_t slot, struct slot_state *mine, struct slot_state next)
+enum svc_code slot_pass(struct shm_run *run, uint32_t slot, struct slot_state *mine,
+			struct slot_state next)
 {
 	if (!swap(run, slot, *mine, next)) {
 		atomic_fetch_add(&run->ctl->counters.fenced_writes, 1);
@@ -79,7 +84,7 @@ enum svc_code slot_pass(struct shm_run *run, uint32_t slot, struct slot_state *m
 bool slot_take_over(struct shm_run *run, uint32_t slot, struct slot_state seen, uint32_t body,
 		    struct slot_state *ret_mine)
 {
-	struct slot_state mine = { seen.stage, run->me, body, seen.turn };
+	struct slot_state mine = {seen.stage, run->me, body, seen.turn};
 	if (!swap(run, slot, seen, mine))
 		return false;
 	mine.turn = seen.turn + 1;
@@ -90,13 +95,15 @@ bool slot_take_over(struct shm_run *run, uint32_t slot, struct slot_state seen, 
 bool slot_handle_valid(const struct shm_run *run, struct slot_handle handle)
 {
 	return handle.slot < run->n_table &&
-	       atomic_load_explicit(&run->slots[handle.slot].generation, memory_order_acquire) == handle.generation;
+	       atomic_load_explicit(&run->slots[handle.slot].generation, memory_order_acquire) ==
+		       handle.generation;
 }
 
 void slot_cancel(struct shm_run *run, struct slot_handle handle)
 {
 	if (slot_handle_valid(run, handle))
-		atomic_store_explicit(&run->slots[handle.slot].cancel, handle.generation, memory_order_release);
+		atomic_store_explicit(&run->slots[handle.slot].cancel, handle.generation,
+				      memory_order_release);
 }
 
 bool slot_is_cancelled(const struct shm_run *run, uint32_t slot)

@@ -1,14 +1,16 @@
-/* shm/slot.h: the life of a request's slot. There are no locks: a slot belongs to one incarnation of one role at a
- * time, and every hand-over is one compare-and-swap of its word {stage, owner, body, turn}.
+/* shm/slot.h: the life of a request's slot. There are no locks: a slot belongs to one incarnation
+ * of one role at a time, and every hand-over is one compare-and-swap of its word {stage, owner,
+ * body, turn}.
  *
  *   FREE ─gateway─> FILL ─> TOKENIZE ─> COMPUTE <─> SAMPLE
  *                     ^          │          │          │ finished, failed or cancelled
  *                     │          │          └──> RECLAIM <┘
  *                     └── DONE <─┴──────────────────┘
  *
- * Any incarnation of the stage's role may claim a slot without an owner (slot_claim), or take one over whose owner is
- * dead (slot_take_over, after inc_is_dead said so). A process that was declared frozen finds that its word has moved
- * on: slot_pass then answers SVC_STALE and the process must leave. */
+ * Any incarnation of the stage's role may claim a slot without an owner (slot_claim), or take one
+ * over whose owner is dead (slot_take_over, after inc_is_dead said so). A process that was declared
+ * frozen finds that its word has moved on: slot_pass then answers SVC_STALE and the process must
+ * leave. */
 #pragma once
 #include <stdbool.h>
 
@@ -18,8 +20,8 @@
 
 struct slot_state {
 	enum slot_stage stage;
-	uint32_t owner;   /* incarnation entry; 0: anyone of the stage's role */
-	uint32_t body;    /* first block */
+	uint32_t owner; /* incarnation entry; 0: anyone of the stage's role */
+	uint32_t body;	/* first block */
 	uint64_t turn;
 };
 
@@ -32,11 +34,14 @@ const char *slot_stage_name(enum slot_stage stage);
 struct slot_state slot_load(const struct shm_run *run, uint32_t slot);
 
 /* {stage, nobody} -> {stage, me}. true: it is mine and *ret_mine is the word to pass on. */
-bool slot_claim(struct shm_run *run, uint32_t slot, enum slot_stage stage, struct slot_state *ret_mine);
-/* From exactly *mine to another stage, owner and body; *mine follows. SVC_STALE if the word has moved on: this
- * incarnation was fenced and owns nothing any more. */
-SVC_CHECKED enum svc_code slot_pass(struct shm_run *run, uint32_t slot, struct slot_state *mine, struct slot_state next);
-/* From what was seen (an owner known to be dead, or frozen) to me, the same stage; body may be a new one. */
+bool slot_claim(struct shm_run *run, uint32_t slot, enum slot_stage stage,
+		struct slot_state *ret_mine);
+/* From exactly *mine to another stage, owner and body; *mine follows. SVC_STALE if the word has
+ * moved on: this incarnation was fenced and owns nothing any more. */
+SVC_CHECKED enum svc_code slot_pass(struct shm_run *run, uint32_t slot, struct slot_state *mine,
+				    struct slot_state next);
+/* From what was seen (an owner known to be dead, or frozen) to me, the same stage; body may be a
+ * new one. */
 bool slot_take_over(struct shm_run *run, uint32_t slot, struct slot_state seen, uint32_t body,
 		    struct slot_state *ret_mine);
 
@@ -46,6 +51,7 @@ struct slot_handle {
 	uint64_t generation;
 };
 bool slot_handle_valid(const struct shm_run *run, struct slot_handle handle);
-/* Asks for the request's end; whoever owns it acts at its next step. No effect on a stale handle. */
+/* Asks for the request's end; whoever owns it acts at its next step. No effect on a stale handle.
+ */
 void slot_cancel(struct shm_run *run, struct slot_handle handle);
 bool slot_is_cancelled(const struct shm_run *run, uint32_t slot);
