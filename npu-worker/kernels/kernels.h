@@ -68,7 +68,9 @@ struct kernels_acts {
 };
 /* Bytes of the memory for acts of up to rows x cols (0 for F32). */
 size_t kernels_acts_bytes(enum kernels_family family, uint32_t rows, uint32_t cols);
-/* Lays acts out in memory (64-byte aligned, kernels_acts_bytes) and borrows x. */
+/* Lays acts out in memory (64-byte aligned, kernels_acts_bytes; may be NULL for F32), with x_stride
+ * = cols. The caller then sets x, and x_stride if it is another. Needs no undoing; the same memory
+ * may be laid out again. */
 void kernels_acts_init(struct kernels_acts *acts, enum kernels_family family, uint32_t rows,
 		       uint32_t cols, void *memory);
 

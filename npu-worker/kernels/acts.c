@@ -1,0 +1,52 @@
+#include "npu-worker/kernels/kernels.h"
+
+static size_t round_up(size_t bytes)
+{
+	return (bytes + 63) / 64 * 64;
+}
+
+static size_t group_count(uint32_t cols)
+{
+	return ((size_t)cols + KERNELS_GROUP - 1) / KERNELS_GROUP;
+}
+
+const char *kernels_family_name(enum kernels_family family)
+{
+	static const char *const NAMES[] = {"f32-v1", "a16-v1", "a8-v1"};
+	return NAMES[family];
+}
+
+static size_t code_bytes(enum kernels_family family, size_t groups)
+{
+	return round_up(groups * KERNELS_GROUP * (family == KERNELS_A16 ? 2 : 1));
+}
+
+size_t kernels_acts_bytes(enum kernels_family family, uint32_t rows, uint32_t cols)
+{
+	if (family == KERNELS_F32)
+		return 0;
+	size_t groups = rows * group_count(cols);
+	return code_bytes(family, groups) + 2 * round_up(groups * sizeof(float)) +
+	       round_up(2 * groups * sizeof(int32_t));
+}
+
+void kernels_acts_init(struct kernels_acts *acts, enum kernels_family family, uint32_t rows,
+		       uint32_t cols, void *memory)
+{
+	*acts = (struct kernels_acts){
+		.family = family, .rows = rows, .cols = cols, .x_stride = cols};
+	if (family == KERNELS_F32)
+		return;
+	size_t groups = rows * group_count(cols);
+	uint8_t *at = memory;
+	if (family == KERNELS_A16)
+		acts->q16 = (int16_t *)(void *)at;
+	else
+		acts->q8 = (int8_t *)at;
+	at += code_bytes(family, groups);
+	acts->dx = (float *)(void *)at;
+	at += round_up(groups * sizeof(float));
+	acts->sx = (float *)(void *)at;
+	at += round_up(groups * sizeof(float));
+	acts->sum = (int32_t *)(void *)at;
+}

@@ -1,0 +1,18 @@
+/* npu-worker/kernels/forms.h: the forms that are compiled in, for select.c and the tests; and what
+ * their files share. */
+#pragma once
+#include "base/fmath.h"
+#include "npu-worker/kernels/attention.h"
+
+extern const struct kernels kernels_scalar;
+void kernels_scalar_attention(const struct kernels_attention *job);
+
+/* The fixed tree of 64: halves are added until one is left. Destroys lane. */
+FM_INLINE float tree_sum(float lane[64])
+{
+	for (uint32_t width = 32; width > 0; width /= 2) {
+		for (uint32_t i = 0; i < width; i++)
+			lane[i] += lane[i + width];
+	}
+	return lane[0];
+}

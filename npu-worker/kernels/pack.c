@@ -1,0 +1,311 @@
+/* GGUF's blocks into the packed form (layout.h). Each type is read into the same plain group, one
+ * row and 32 columns at a time, and written from there. */
+#include <string.h>
+
+#include "npu-worker/kernels/f16.h"
+#include "npu-worker/kernels/layout.h"
+
+struct raw_group {
+	uint8_t code[32];
+	uint16_t d, m;	   /* float16: scale and offset, or d and dmin of a K-quant */
+	uint8_t sc[2], mn; /* a K-quant's integers */
+};
+
+static uint16_t load16(const uint8_t *p)
+{
+	return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static uint32_t load32(const uint8_t *p)
+{
+	return load16(p) | (uint32_t)load16(p + 2) << 16;
+}
+
+/* Byte j holds codes j (low) and j + 16 (high). */
+static void read_nibbles(const uint8_t *qs, struct raw_group *ret)
+{
+	for (uint32_t j = 0; j < 16; j++) {
+		ret->code[j] = qs[j] & 15;
+		ret->code[j + 16] = qs[j] >> 4;
+	}
+}
+
+static void read_ones(uint32_t bits, struct raw_group *ret)
+{
+	for (uint32_t j = 0; j < 32; j++)
+		ret->code[j] |= (uint8_t)((bits >> j & 1) << 4);
+}
+
+static void read_small(uint32_t type, const uint8_t *p, struct raw_group *ret)
+{
+	ret->d = load16(p);
+	p += 2;
+	if (type == GGUF_TENSOR_Q8_0) {
+		memcpy(ret->code, p, 32);
+		return;
+	}
+	if (type == GGUF_TENSOR_Q4_1 || type == GGUF_TENSOR_Q5_1) {
+		ret->m = load16(p);
+		p += 2;
+	}
+	if (type == GGUF_TENSOR_Q5_0 || type == GGUF_TENSOR_Q5_1) {
+		read_nibbles(p + 4, ret);
+		read_ones(load32(p), ret);
+	} else {
+		read_nibbles(p, ret);
+	}
+}
+
+/* Q4_K, Q5_K: twelve bytes hold eight 6-bit scales and eight 6-bit offsets; those of groups 4-7 are
+ * split into four bits in the last third and two in the tops of the first bytes. */
+static void read_k_scales(const uint8_t *s, uint32_t g, struct raw_group *ret)
+{
+	if (g < 4) {
+		ret->sc[0] = s[g] & 63;
+		ret->mn = s[g + 4] & 63;
+	} else {
+		ret->sc[0] = (uint8_t)((s[g + 4] & 15) | (s[g - 4] >> 6) << 4);
+		ret->mn = (uint8_t)(s[g + 4] >> 4 | (s[g] >> 6) << 4);
+	}
+}
+
+/* Two groups share 32 bytes of nibbles; bit g of byte j of the high bits is group g's. */
+static void read_q4_q5_k(uint32_t type, const uint8_t *p, uint32_t g, struct raw_group *ret)
+{
+	const uint8_t *ones = type == GGUF_TENSOR_Q5_K ? p + 16 : NULL;
+	const uint8_t *qs = p + 16 + (ones ? 32 : 0) + g / 2 * 32;
+	ret->d = load16(p);
+	ret->m = load16(p + 2);
+	read_k_scales(p + 4, g, ret);
+	for (uint32_t j = 0; j < 32; j++) {
+		ret->code[j] = g % 2 ? qs[j] >> 4 : qs[j] & 15;
+		if (ones)
+			ret->code[j] |= (uint8_t)((ones[j] >> g & 1) << 4);
+	}
+}
+
+/* 128 bytes of low nibbles, 64 of high bit pairs, 16 scales, d; four groups (of 128 columns) share
+ * 64 bytes of nibbles and 32 of pairs. */
+static void read_q6_k(const uint8_t *p, uint32_t g, struct raw_group *ret)
+{
+	const uint8_t *ql = p + g / 4 * 64 + g % 2 * 32;
+	const uint8_t *qh = p + 128 + g / 4 * 32;
+	for (uint32_t j = 0; j < 32; j++) {
+		uint32_t low = g % 4 < 2 ? ql[j] & 15u : ql[j] >> 4;
+		ret->code[j] = (uint8_t)(low | (qh[j] >> 2 * (g % 4) & 3u) << 4);
+	}
+	ret->sc[0] = p[192 + 2 * g];
+	ret->sc[1] = p[193 + 2 * g];
+	ret->d = load16(p + 208);
+}
+
+/* row: the row's bytes in the file. */
+static void read_group(uint32_t type, const uint8_t *row, uint32_t group, struct raw_group *ret)
+{
+	const struct layout_info *info = layout_info(type);
+	memset(ret, 0, sizeof *ret);
+	if (info->columns == 32) {
+		read_small(type, row + (size_t)group * info->file_bytes, ret);
+		return;
+	}
+	const uint8_t *p = row + (size_t)(group / 8) * info->file_bytes;
+	if (type == GGUF_TENSOR_Q6_K)
+		read_q6_k(p, group % 8, ret);
+	else
+		read_q4_q5_k(type, p, group % 8, ret);
+}
+
+static uint8_t code_at(const struct raw_group *raw, uint32_t slot, uint32_t byte)
+{
+	return raw->code[slot / 2 * 8 + layout_column(slot % 2, byte)];
+}
+
+static void write_nibbles(const struct raw_group *raw, uint32_t row, uint8_t nibbles[4][16][4])
+{
+	for (uint32_t slot = 0; slot < 8; slot++) {
+		for (uint32_t byte = 0; byte < 4; byte++) {
+			uint32_t code = code_at(raw, slot, byte) & 15u;
+			nibbles[slot / 2][row][byte] |= (uint8_t)(slot % 2 ? code << 4 : code);
+		}
+	}
+}
+
+static void write_ones(const struct raw_group *raw, uint32_t row, uint8_t ones[16][4])
+{
+	for (uint32_t slot = 0; slot < 8; slot++) {
+		for (uint32_t byte = 0; byte < 4; byte++)
+			ones[row][byte] |= (uint8_t)((code_at(raw, slot, byte) >> 4 & 1) << slot);
+	}
+}
+
+static void write_twos(const struct raw_group *raw, uint32_t row, uint8_t twos[2][16][4])
+{
+	for (uint32_t slot = 0; slot < 8; slot++) {
+		for (uint32_t byte = 0; byte < 4; byte++)
+			twos[slot / 4][row][byte] |=
+				(uint8_t)((code_at(raw, slot, byte) >> 4 & 3) << 2 * (slot % 4));
+	}
+}
+
+static void write_small(uint32_t type, const struct raw_group *raw, uint32_t row, void *block)
+{
+	if (type == GGUF_TENSOR_Q4_0) {
+		struct block_q4_0 *b = block;
+		b->d[row] = raw->d;
+		write_nibbles(raw, row, b->nibbles);
+	} else if (type == GGUF_TENSOR_Q4_1) {
+		struct block_q4_1 *b = block;
+		b->d[row] = raw->d;
+		b->m[row] = raw->m;
+		write_nibbles(raw, row, b->nibbles);
+	} else if (type == GGUF_TENSOR_Q5_0) {
+		struct block_q5_0 *b = block;
+		b->d[row] = raw->d;
+		write_nibbles(raw, row, b->nibbles);
+		write_ones(raw, row, b->ones);
+	} else if (type == GGUF_TENSOR_Q5_1) {
+		struct block_q5_1 *b = block;
+		b->d[row] = raw->d;
+		b->m[row] = raw->m;
+		write_nibbles(raw, row, b->nibbles);
+		write_ones(raw, row, b->ones);
+	} else {
+		struct block_q8_0 *b = block;
+		b->d[row] = raw->d;
+		for (uint32_t slot = 0; slot < 8; slot++) {
+			for (uint32_t byte = 0; byte < 4; byte++)
+				b->bytes[slot][row][byte] = (int8_t)code_at(raw, slot, byte);
+		}
+	}
+}
+
+static void write_k(uint32_t type, const struct raw_group *raw, uint32_t row, uint32_t group,
+		    void *block)
+{
+	if (type == GGUF_TENSOR_Q4_K) {
+		struct block_q4_k *b = block;
+		struct group_q4_k *g = &b->group[group];
+		b->d[row] = raw->d;
+		b->dmin[row] = raw->m;
+		g->sc[row] = raw->sc[0];
+		g->mn[row] = raw->mn;
+		write_nibbles(raw, row, g->nibbles);
+	} else if (type == GGUF_TENSOR_Q5_K) {
+		struct block_q5_k *b = block;
+		struct group_q5_k *g = &b->group[group];
+		b->d[row] = raw->d;
+		b->dmin[row] = raw->m;
+		g->sc[row] = raw->sc[0];
+		g->mn[row] = raw->mn;
+		write_nibbles(raw, row, g->nibbles);
+		write_ones(raw, row, g->ones);
+	} else {
+		struct block_q6_k *b = block;
+		struct group_q6_k *g = &b->group[group];
+		b->d[row] = raw->d;
+		g->sc[0][row] = (int8_t)raw->sc[0];
+		g->sc[1][row] = (int8_t)raw->sc[1];
+		write_nibbles(raw, row, g->nibbles);
+		write_twos(raw, row, g->twos);
+	}
+}
+
+/* One row of a quantised matrix into its (zeroed) 16-row block. */
+static void pack_row(uint32_t type, uint32_t cols, const uint8_t *file_row, uint32_t row,
+		     uint8_t *block)
+{
+	const struct layout_info *info = layout_info(type);
+	for (uint32_t group = 0; group < cols / KERNELS_GROUP; group++) {
+		struct raw_group raw;
+		read_group(type, file_row, group, &raw);
+		if (info->columns == KERNELS_GROUP)
+			write_small(type, &raw, row, block + (size_t)group * info->block_bytes);
+		else
+			write_k(type, &raw, row, group % 8,
+				block + (size_t)(group / 8) * info->block_bytes);
+	}
+}
+
+static void pack_float_row(uint32_t type, uint32_t cols, const uint8_t *file_row, uint32_t row,
+			   uint8_t *block)
+{
+	size_t width = layout_info(type)->file_bytes;
+	for (size_t col = 0; col < cols; col++)
+		memcpy(block + (col * KERNELS_BLOCK_ROWS + row) * width, file_row + col * width,
+		       width);
+}
+
+void kernels_pack(uint32_t type, uint32_t rows, uint32_t cols, const void *gguf, void *packed,
+		  uint32_t first, uint32_t last)
+{
+	const struct layout_info *info = layout_info(type);
+	size_t stride = layout_stride(type, cols);
+	size_t row_bytes = (size_t)(cols / info->columns) * info->file_bytes;
+	for (uint32_t b = first; b < last; b++) {
+		uint8_t *block = (uint8_t *)packed + b * stride;
+		memset(block, 0, stride);
+		for (uint32_t r = 0; r < KERNELS_BLOCK_ROWS; r++) {
+			size_t row = (size_t)b * KERNELS_BLOCK_ROWS + r;
+			if (row >= rows)
+				break;
+			const uint8_t *file_row = (const uint8_t *)gguf + row * row_bytes;
+			if (info->columns == 1)
+				pack_float_row(type, cols, file_row, r, block);
+			else
+				pack_row(type, cols, file_row, r, block);
+		}
+	}
+}
+
+enum svc_code kernels_check_matrix(const char *name, uint32_t type, uint64_t rows, uint64_t cols,
+				   struct svc_err *err)
+{
+	const struct layout_info *info = layout_info(type);
+	if (!info) {
+		const char *type_name = gguf_tensor_type_name(type);
+		return svc_fail(err, SVC_UNSUPPORTED, __func__,
+				"tensor %s: type %s (%u) has no kernels; supported are F32 F16 "
+				"BF16 Q4_0 Q4_1 "
+				"Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K",
+				name, type_name ? type_name : "unknown", type);
+	}
+	const uint64_t most = UINT64_C(1) << 31;
+	if (rows == 0 || cols == 0 || rows > most || cols > most)
+		return svc_fail(
+			err, SVC_BAD_MODEL, __func__,
+			"tensor %s: a matrix of %llu rows and %llu columns; both must be 1..2^31",
+			name, (unsigned long long)rows, (unsigned long long)cols);
+	if (cols % info->columns)
+		return svc_fail(err, SVC_BAD_MODEL, __func__,
+				"tensor %s: %llu columns, but type %s needs a multiple of %u", name,
+				(unsigned long long)cols, gguf_tensor_type_name(type),
+				info->columns);
+	if (rows > (UINT64_C(1) << 47) / (cols / info->columns * info->block_bytes))
+		return svc_fail(err, SVC_BAD_MODEL, __func__,
+				"tensor %s: %llu x %llu elements take more than 2^47 bytes", name,
+				(unsigned long long)rows, (unsigned long long)cols);
+	return SVC_OK;
+}
+
+size_t kernels_packed_bytes(uint32_t type, uint32_t rows, uint32_t cols)
+{
+	size_t bytes = layout_stride(type, cols) * kernels_block_count(rows);
+	return (bytes + 63) / 64 * 64;
+}
+
+void kernels_dequantise_row(const struct kernels_matrix *w, uint32_t row, float *ret_row)
+{
+	const uint8_t *block = (const uint8_t *)w->data +
+			       row / KERNELS_BLOCK_ROWS * layout_stride(w->type, w->cols);
+	uint32_t lane = row % KERNELS_BLOCK_ROWS;
+	if (layout_is_float(w->type)) {
+		for (uint32_t col = 0; col < w->cols; col++)
+			ret_row[col] = layout_float(w->type, block, lane, col);
+		return;
+	}
+	for (uint32_t group = 0; group < w->cols / KERNELS_GROUP; group++) {
+		struct layout_group g;
+		layout_group_read(w->type, block, lane, group, &g);
+		layout_group_values(&g, ret_row + (size_t)group * KERNELS_GROUP);
+	}
+}

@@ -1,0 +1,91 @@
+/* Attention, one query and one key block at a time, as docs/arithmetic.md has it. */
+#include "npu-worker/kernels/f16.h"
+#include "npu-worker/kernels/forms.h"
+
+/* What is known of one query after some of its blocks. */
+struct partial {
+	float max, sum;
+	float out[KERNELS_MAX_HEAD_DIM];
+};
+
+static float element(enum kernels_kv kv, const void *tile, size_t index)
+{
+	return kv == KERNELS_KV_F32 ? ((const float *)tile)[index]
+				    : f16_to_f32(((const uint16_t *)tile)[index]);
+}
+
+static float score(const struct kernels_attention *job, const void *k_tile, const float *q,
+		   uint32_t key)
+{
+	float s = 0.0f;
+	for (uint32_t i = 0; i < job->head_dim; i++)
+		s = fmaf(q[i], element(job->kv, k_tile, i * KERNELS_PAGE_KEYS + key), s);
+	s *= job->scale;
+	return job->softcap != 0.0f ? job->softcap * fm_tanhf(s / job->softcap) : s;
+}
+
+/* The block's keys first..last (inclusive, of 0..63) are visible. */
+static void attend_block(const struct kernels_attention *job, const uint8_t *page, const float *q,
+			 uint32_t first, uint32_t last, struct partial *ret)
+{
+	const void *k_tile = page + job->k_offset, *v_tile = page + job->v_offset;
+	float weight[KERNELS_PAGE_KEYS] = {0}, tree[KERNELS_PAGE_KEYS];
+	ret->max = -INFINITY;
+	for (uint32_t key = first; key <= last; key++) {
+		weight[key] = score(job, k_tile, q, key);
+		ret->max = weight[key] > ret->max ? weight[key] : ret->max;
+	}
+	for (uint32_t key = first; key <= last; key++)
+		weight[key] = fm_expf(weight[key] - ret->max);
+	memcpy(tree, weight, sizeof tree);
+	ret->sum = tree_sum(tree);
+	size_t v_stride = (job->head_dim + 15) / 16 * 16;
+	for (uint32_t i = 0; i < job->head_dim; i++) {
+		float out = 0.0f;
+		for (uint32_t key = 0; key < KERNELS_PAGE_KEYS; key++) {
+			bool visible = key >= first && key <= last;
+			float v = visible ? element(job->kv, v_tile, key * v_stride + i) : 0.0f;
+			out = fmaf(weight[key], v, out);
+		}
+		ret->out[i] = out;
+	}
+}
+
+/* into = into and then next. */
+static void merge(const struct partial *next, uint32_t head_dim, struct partial *into)
+{
+	float max = next->max > into->max ? next->max : into->max;
+	float old = fm_expf(into->max - max), new = fm_expf(next->max - max);
+	into->max = max;
+	into->sum = fmaf(next->sum, new, into->sum * old);
+	for (uint32_t i = 0; i < head_dim; i++)
+		into->out[i] = fmaf(next->out[i], new, into->out[i] * old);
+}
+
+static void attend_query(const struct kernels_attention *job, uint32_t position, const float *q,
+			 float *out)
+{
+	uint32_t oldest = job->window && position >= job->window ? position - job->window + 1 : 0;
+	struct partial all, next;
+	for (uint32_t b = oldest / KERNELS_PAGE_KEYS; b <= position / KERNELS_PAGE_KEYS; b++) {
+		uint32_t base = b * KERNELS_PAGE_KEYS, end = position - base;
+		bool first_block = b == oldest / KERNELS_PAGE_KEYS;
+		attend_block(job, job->pages[b], q, first_block ? oldest - base : 0,
+			     end < KERNELS_PAGE_KEYS ? end : KERNELS_PAGE_KEYS - 1,
+			     first_block ? &all : &next);
+		if (!first_block)
+			merge(&next, job->head_dim, &all);
+	}
+	for (uint32_t i = 0; i < job->head_dim; i++)
+		out[i] = all.out[i] / all.sum;
+}
+
+void kernels_scalar_attention(const struct kernels_attention *job)
+{
+	for (uint32_t t = 0; t < job->tokens; t++) {
+		for (uint32_t h = 0; h < job->heads; h++)
+			attend_query(job, job->position + t,
+				     job->q + t * job->q_stride + (size_t)h * job->head_dim,
+				     job->out + t * job->out_stride + (size_t)h * job->head_dim);
+	}
+}
