@@ -1,0 +1,36 @@
+/* sampler/cut.h: where to cut a ranking: the shortest prefix, in order of rank, that holds a given
+ * mass. One routine serves top_k (every mass is 1), top_p and typical_p. It never sorts: it looks
+ * at eight bits of the rank at a time and only goes on with the items that share the cut's bits, so
+ * it is linear whatever the items are. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+struct smp_ranked {
+	uint64_t rank; /* lower comes first; no two are equal */
+	uint64_t mass;
+};
+
+/* The rank of the last item of the prefix; UINT64_MAX when all items together hold less than goal
+ * (goal > 0). Destroys items. The sum of all masses is below 2^64. */
+uint64_t smp_cut(struct smp_ranked *items, size_t n, uint64_t goal);
+
+/* Rank by descending value, ties by lower id. -0 and +0 are equal. Not for NaN. */
+static inline uint64_t smp_rank_descending(float value, uint32_t id)
+{
+	uint32_t bits;
+	value += 0.0f;
+	memcpy(&bits, &value, sizeof bits);
+	uint32_t ascending = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+	return (uint64_t)~ascending << 32 | id;
+}
+
+/* Rank by ascending value >= 0, ties by lower id. */
+static inline uint64_t smp_rank_ascending(float value, uint32_t id)
+{
+	uint32_t bits;
+	value += 0.0f;
+	memcpy(&bits, &value, sizeof bits);
+	return (uint64_t)bits << 32 | id;
+}

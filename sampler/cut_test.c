@@ -1,0 +1,199 @@
+/* The cut of a ranking and the kernels: against sorting, and instruction set against instruction
+ * set. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "sampler/cut.h"
+#include "sampler/kernels.h"
+
+static uint64_t seed = 42;
+
+static uint32_t random_bits(void)
+{
+	seed = seed * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(seed >> 32);
+}
+
+static float random_logit(void)
+{
+	float sum = -6;
+	for (int i = 0; i < 12; i++)
+		sum += (float)random_bits() * 0x1p-32f;
+	return sum * 4;
+}
+
+static int ranked_compare(const void *a, const void *b)
+{
+	uint64_t x = ((const struct smp_ranked *)a)->rank, y = ((const struct smp_ranked *)b)->rank;
+	return x < y ? -1 : x > y;
+}
+
+static uint64_t cut_by_sorting(struct smp_ranked *items, size_t n, uint64_t goal)
+{
+	qsort(items, n, sizeof *items, ranked_compare);
+	uint64_t sum = 0;
+	for (size_t i = 0; i < n; i++)
+		if ((sum += items[i].mass) >= goal)
+			return items[i].rank;
+	return UINT64_MAX;
+}
+
+static void cut_is_where_sorting_cuts(void **state)
+{
+	(void)state;
+	enum { N = 300 };
+	static struct smp_ranked items[N], copy[N];
+	for (int round = 0; round < 3000; round++) {
+		size_t n = random_bits() % (N + 1);
+		uint64_t sum = 0;
+		unsigned kind = random_bits() % 4;
+		for (size_t i = 0; i < n; i++) {
+			float x = kind == 0   ? 1.0f
+				  : kind == 1 ? (float)(random_bits() % 8)
+					      : random_logit();
+			items[i].rank = kind == 3 ? smp_rank_ascending(fabsf(x), (uint32_t)i)
+						  : smp_rank_descending(x, (uint32_t)i);
+			items[i].mass = random_bits() % 4 ? random_bits() : 0;
+			sum += items[i].mass;
+		}
+		uint64_t goal =
+			1 +
+			(sum ? (uint64_t)random_bits() * random_bits() % (sum + sum / 8 + 1) : 0);
+		memcpy(copy, items, sizeof items);
+		assert_int_equal(smp_cut(items, n, goal), cut_by_sorting(copy, n, goal));
+	}
+	assert_int_equal(smp_cut(items, 0, 1), UINT64_MAX);
+}
+
+static void rank_orders_floats(void **state)
+{
+	(void)state;
+	static const float down[] = {INFINITY, 3e38f,	1.5f,  1.0f,   1e-45f,
+				     0.0f,     -1e-45f, -1.0f, -3e38f, -INFINITY};
+	for (size_t i = 1; i < sizeof down / sizeof *down; i++)
+		assert_true(smp_rank_descending(down[i - 1], 9) < smp_rank_descending(down[i], 0));
+	assert_true(smp_rank_descending(2.0f, 3) < smp_rank_descending(2.0f, 4));
+	assert_int_equal(smp_rank_descending(0.0f, 3), smp_rank_descending(-0.0f, 3));
+	assert_true(smp_rank_ascending(0.5f, 9) < smp_rank_ascending(0.75f, 1));
+	assert_int_equal(smp_rank_ascending(-0.0f, 1), smp_rank_ascending(0.0f, 1));
+}
+
+static void block_fill(float *block, int round)
+{
+	for (size_t i = 0; i < SMP_BLOCK; i++)
+		block[i] = round % 3 == 0 && random_bits() % 2 ? -INFINITY : random_logit();
+	if (round % 4 == 1)
+		for (size_t i = 0; i < SMP_BLOCK; i++)
+			block[i] *= 1e37f;
+	if (round % 4 == 2)
+		for (size_t i = 0; i < SMP_BLOCK; i++)
+			block[i] = (float)(random_bits() % 3) * 1e-40f *
+				   (random_bits() % 2 ? 1.0f : -1.0f);
+}
+
+static void weights_check(const float *block, const uint64_t *weights, float max,
+			  float inverse_temperature)
+{
+	for (size_t i = 0; i < SMP_BLOCK; i++) {
+		double exact = exp((double)((block[i] - max) * inverse_temperature)) * SMP_UNIT;
+		assert_true(fabs((double)weights[i] - exact) <= 0.5000001 + exact * 3e-7);
+	}
+}
+
+/* Everything of `kernels` equals the scalar form; the scalar form is near the mathematics. */
+static void kernels_check(const struct smp_kernels *kernels)
+{
+	static float block[SMP_BLOCK], maxima[2][SMP_LANES], x[2][SMP_BLOCK + 1];
+	static uint64_t weights[2][SMP_BLOCK];
+	static uint32_t ids[2][SMP_BLOCK + 1];
+	const struct smp_kernels *both[2] = {&smp_kernels_scalar, kernels};
+	for (int round = 0; round < 60; round++) {
+		float max = -INFINITY,
+		      inverse_temperature = round % 5 == 0 ? 1e5f : 0.01f * (float)(1 << round % 8);
+		uint64_t mass[2], sum = 0;
+		size_t n[2];
+		block_fill(block, round);
+		for (size_t i = 0; i < SMP_BLOCK; i++)
+			max = block[i] > max ? block[i] : max;
+		for (int k = 0; k < 2; k++) {
+			assert_true(both[k]->scan(block, maxima[k]));
+			both[k]->weigh(block, SMP_BLOCK, max, inverse_temperature, weights[k]);
+			mass[k] = both[k]->mass(block, max, inverse_temperature);
+			n[k] = both[k]->collect(block, max / 2, 7, ids[k], x[k]);
+		}
+		assert_memory_equal(maxima[0], maxima[1], sizeof maxima[0]);
+		assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
+		assert_int_equal(n[0], n[1]);
+		assert_memory_equal(ids[0], ids[1], n[0] * sizeof ids[0][0]);
+		assert_memory_equal(x[0], x[1], n[0] * sizeof x[0][0]);
+		for (size_t i = 0; i < SMP_BLOCK; i++)
+			sum += weights[0][i];
+		assert_true(sum == mass[0] && sum == mass[1]);
+		weights_check(block, weights[0], max, inverse_temperature);
+		size_t above = 0;
+		for (size_t i = 0; i < SMP_BLOCK; i++)
+			if (block[i] >= max / 2)
+				assert_int_equal(ids[0][above++], 7 + i);
+		assert_int_equal(above, n[0]);
+	}
+}
+
+static void sanity_check(const struct smp_kernels *kernels)
+{
+	static float block[SMP_BLOCK];
+	static const float bad[] = {NAN, -NAN, INFINITY};
+	float maxima[SMP_LANES];
+	for (size_t i = 0; i < SMP_BLOCK; i++)
+		for (size_t b = 0; b < 3; b++) {
+			block[i] = bad[b];
+			assert_false(kernels->scan(block, maxima));
+			block[i] = -INFINITY;
+			assert_true(kernels->scan(block, maxima));
+			block[i] = 0;
+		}
+}
+
+static void kernels_agree(void **state)
+{
+	(void)state;
+	int sets = 0;
+	for (int isa = SMP_ISA_SCALAR; isa <= SMP_ISA_AVX512; isa++) {
+		const struct smp_kernels *kernels = smp_kernels_get((enum smp_isa)isa);
+		if (!kernels)
+			continue;
+		kernels_check(kernels);
+		sanity_check(kernels);
+		sets++;
+	}
+	print_message("%d instruction sets, auto: %s\n", sets, smp_kernels_get(SMP_ISA_AUTO)->name);
+}
+
+static void isa_names(void **state)
+{
+	(void)state;
+	enum smp_isa isa = SMP_ISA_SCALAR;
+	assert_false(smp_isa_parse("sse9", &isa));
+	assert_int_equal(isa, SMP_ISA_SCALAR);
+	assert_true(smp_isa_parse("avx512", &isa));
+	assert_int_equal(isa, SMP_ISA_AVX512);
+	assert_true(smp_isa_parse("auto", &isa));
+	assert_int_equal(isa, SMP_ISA_AUTO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(cut_is_where_sorting_cuts),
+		cmocka_unit_test(rank_orders_floats),
+		cmocka_unit_test(kernels_agree),
+		cmocka_unit_test(isa_names),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

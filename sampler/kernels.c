@@ -1,0 +1,43 @@
+#include "sampler/kernels.h"
+
+#include <string.h>
+
+static bool cpu_has_avx2(void)
+{
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool cpu_has_avx512(void)
+{
+	return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+	       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+	       __builtin_cpu_supports("avx512vl");
+}
+
+const struct smp_kernels *smp_kernels_get(enum smp_isa isa)
+{
+	switch (isa) {
+	case SMP_ISA_SCALAR:
+		return &smp_kernels_scalar;
+	case SMP_ISA_AVX2:
+		return cpu_has_avx2() ? &smp_kernels_avx2 : NULL;
+	case SMP_ISA_AVX512:
+		return cpu_has_avx512() ? &smp_kernels_avx512 : NULL;
+	case SMP_ISA_AUTO:
+		break;
+	}
+	if (cpu_has_avx512())
+		return &smp_kernels_avx512;
+	return cpu_has_avx2() ? &smp_kernels_avx2 : &smp_kernels_scalar;
+}
+
+bool smp_isa_parse(const char *name, enum smp_isa *ret_isa)
+{
+	static const char *const names[] = {"auto", "scalar", "avx2", "avx512"};
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (strcmp(name, names[i]) == 0) {
+			*ret_isa = (enum smp_isa)i;
+			return true;
+		}
+	return false;
+}

@@ -1,0 +1,104 @@
+/* sampler/sampler.h: logits to token, token to text. Pure: no input or output, no clock, no random
+ * state, no allocation after the opening calls. What a sequence draws and the text it releases are
+ * functions of its parameters and of the tokens so far, so that any sampler can go on where another
+ * one died. Knows nothing of slots or messages. Order of the chain, formulas, ranges, costs:
+ * docs/sampling.md. */
+#pragma once
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/span.h"
+#include "sampler/kernels.h"
+#include "sampler/params.h"
+#include "shm/layout.h"
+
+/* ---- vocabulary
+ * ------------------------------------------------------------------------------------------ */
+
+enum smp_token_flag {
+	SMP_TOKEN_CONTROL = 1u << 0, /* no text unless the request keeps special tokens */
+};
+
+/* Borrowed, read-only, may be damaged: what it says of a token is checked when the token is used.
+ */
+struct smp_vocab {
+	uint32_t n_tokens;
+	uint32_t n_bytes;
+	const uint32_t *offsets; /* [n_tokens + 1] into bytes */
+	const char *bytes;	 /* a token's text; of a byte token, the byte */
+	const uint8_t *flags;	 /* [n_tokens] enum smp_token_flag */
+	const int32_t *ends;	 /* [n_ends] tokens that end an answer: the union of all sources */
+	uint32_t n_ends;
+	uint32_t max_piece_bytes; /* of the longest token */
+};
+
+/* ---- memory for one row of logits, one per sampling thread
+ * ------------------------------------------------- */
+
+struct smp_work;
+
+/* About 45 bytes per token of the vocabulary. SVC_BAD_CONFIG: the CPU lacks the instruction set
+ * asked for. */
+enum svc_code smp_work_open(uint32_t n_vocab, enum smp_isa isa, struct smp_work **ret_work,
+			    struct svc_err *err) SVC_CHECKED;
+/* NULL is fine. Returns NULL. */
+struct smp_work *smp_work_free(struct smp_work *work);
+
+/* The probability of a token, and the n_top most likely ones, ties by lower id, in the distribution
+ * that the model gave: log softmax of the logits as they are, whatever temperature, penalties and
+ * filters say. float32, not below -9999 (JSON has no infinity). ret_logprob has room for n_top
+ * entries. SVC_NUMERIC as smp_draw. */
+enum svc_code smp_score(struct smp_work *work, const float *logits, int32_t token, uint32_t n_top,
+			struct body_logprob *ret_logprob, struct svc_err *err) SVC_CHECKED;
+
+/* ---- one sequence
+ * ------------------------------------------------------------------------------------------- */
+
+struct smp_seq;
+
+struct smp_seq_spec {
+	const struct smp_vocab *vocab; /* must outlive the sequence */
+	struct smp_request request;
+	const int32_t *prompt;
+	uint32_t n_prompt;
+	uint32_t n_ctx; /* prompt and answer together; bounds max_tokens */
+};
+
+/* Copies and checks the request (smp_params_read) and counts the prompt. SVC_TOO_LONG: no room for
+ * one more token. */
+enum svc_code smp_seq_open(const struct smp_seq_spec *spec, struct smp_seq **ret_seq,
+			   struct svc_err *err) SVC_CHECKED;
+/* NULL is fine. Returns NULL. */
+struct smp_seq *smp_seq_free(struct smp_seq *seq);
+
+/* The next token for logits[n_vocab], which stay as they are and must not change meanwhile.
+ * allowed: a grammar's mask, bit id % 32 of word id / 32 set for each token that may come; NULL:
+ * all. Changes nothing: drawing twice gives the same. SVC_NUMERIC: a NaN or +Inf among the logits,
+ * or no token that may come. */
+enum svc_code smp_draw(const struct smp_seq *seq, struct smp_work *work, const float *logits,
+		       const uint32_t *allowed, int32_t *ret_token,
+		       struct svc_err *err) SVC_CHECKED;
+
+struct smp_event {
+	struct span text; /* released by this token, whole UTF-8 characters, often empty; until the
+			     next push */
+	enum body_finish finish; /* FINISH_NONE, FINISH_STOP or FINISH_LENGTH */
+	int32_t stop_id;	 /* the end or stop token that ended the answer, else -1 */
+	int32_t stop_index;	 /* the stop string that ended it, else -1 */
+};
+
+/* Takes the next token of the answer. SVC_CORRUPT: an id outside of the vocabulary, a damaged
+ * vocabulary, or a token after the end; the sequence is then as before. */
+enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret_event,
+		       struct svc_err *err) SVC_CHECKED;
+
+/* Pushes the tokens that another sampler drew, without their events: the sequence is then what that
+ * sampler's was. */
+enum svc_code smp_seq_replay(struct smp_seq *seq, const int32_t *tokens, size_t n,
+			     struct svc_err *err) SVC_CHECKED;
+
+uint32_t
+smp_seq_made(const struct smp_seq *seq); /* tokens of the answer, the ending one included */
+enum body_finish smp_seq_finish(const struct smp_seq *seq);
+/* The checked copy of the request's parameters. */
+const struct smp_params *smp_seq_params(const struct smp_seq *seq);

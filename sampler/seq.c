@@ -1,0 +1,186 @@
+#include "sampler/seq.h"
+
+#include <stdlib.h>
+
+static enum svc_code prompt_count(struct smp_seq *seq, const struct smp_seq_spec *spec,
+				  struct svc_err *err)
+{
+	const struct body_params *num = &seq->params.num;
+	seq->penalized = num->repetition_penalty != 1.0f || num->presence_penalty != 0.0f ||
+			 num->frequency_penalty != 0.0f;
+	if (!seq->penalized)
+		return SVC_OK;
+	enum svc_code code =
+		smp_counts_init(spec->n_prompt + seq->limit, spec->vocab->n_tokens,
+				num->repetition_window, &seq->arena, &seq->counts, err);
+	for (uint32_t i = 0; code == SVC_OK && i < spec->n_prompt; i++) {
+		int32_t id = spec->prompt[i];
+		if (id < 0 || (uint32_t)id >= spec->vocab->n_tokens)
+			return svc_fail(err, SVC_CORRUPT, __func__,
+					"prompt token %u is %d: the model's ids go from 0 to %u", i,
+					id, spec->vocab->n_tokens - 1);
+		smp_counts_add(&seq->counts, id, false);
+	}
+	return code;
+}
+
+/* Without ignore_eos the vocabulary's end tokens and the request's are one list. */
+static enum svc_code ends_join(struct smp_seq *seq, struct svc_err *err)
+{
+	const struct smp_vocab *vocab = seq->vocab;
+	const struct smp_params *params = &seq->params;
+	uint32_t n_own = smp_params_has(params, BODY_IGNORE_EOS) ? 0 : vocab->n_ends;
+	seq->ends = arena_alloc(&seq->arena,
+				((size_t)n_own + params->num.n_stop_ids) * sizeof *seq->ends);
+	if (!seq->ends)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for a list of end tokens");
+	for (uint32_t i = 0; i < n_own; i++) {
+		int32_t id = vocab->ends[i];
+		if (id < 0 || (uint32_t)id >= vocab->n_tokens)
+			return svc_fail(err, SVC_CORRUPT, __func__,
+					"vocabulary: end token %d of %u tokens", id,
+					vocab->n_tokens);
+		seq->ends[seq->n_ends++] = id;
+	}
+	for (uint32_t i = 0; i < params->num.n_stop_ids; i++)
+		seq->ends[seq->n_ends++] = params->stop_ids[i];
+	return SVC_OK;
+}
+
+static enum svc_code seq_fill(struct smp_seq *seq, const struct smp_seq_spec *spec,
+			      struct svc_err *err)
+{
+	enum svc_code code = smp_params_read(&spec->request, spec->vocab->n_tokens, &seq->arena,
+					     &seq->params, err);
+	if (code != SVC_OK)
+		return code;
+	const struct smp_params *params = &seq->params;
+	if (spec->n_prompt >= spec->n_ctx)
+		return svc_fail(err, SVC_TOO_LONG, __func__,
+				"the prompt has %u tokens and the context %u: shorten the prompt, "
+				"or raise --ctx",
+				spec->n_prompt, spec->n_ctx);
+	seq->limit = spec->n_ctx - spec->n_prompt;
+	if (params->num.max_tokens && params->num.max_tokens < seq->limit)
+		seq->limit = params->num.max_tokens;
+	code = ends_join(seq, err);
+	if (code == SVC_OK)
+		code = smp_text_init(params, spec->vocab->max_piece_bytes, &seq->arena, &seq->text,
+				     err);
+	return code == SVC_OK ? prompt_count(seq, spec, err) : code;
+}
+
+enum svc_code smp_seq_open(const struct smp_seq_spec *spec, struct smp_seq **ret_seq,
+			   struct svc_err *err)
+{
+	struct smp_seq *seq = calloc(1, sizeof *seq);
+	if (!seq)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for a sequence");
+	arena_init(&seq->arena, 0);
+	seq->vocab = spec->vocab;
+	enum svc_code code = seq_fill(seq, spec, err);
+	if (code != SVC_OK) {
+		smp_seq_free(seq);
+		return code;
+	}
+	*ret_seq = seq;
+	return SVC_OK;
+}
+
+struct smp_seq *smp_seq_free(struct smp_seq *seq)
+{
+	if (seq)
+		arena_free(&seq->arena);
+	free(seq);
+	return NULL;
+}
+
+static bool token_ends(const struct smp_seq *seq, int32_t token)
+{
+	for (uint32_t i = 0; i < seq->n_ends; i++)
+		if (seq->ends[i] == token)
+			return true;
+	return false;
+}
+
+/* A token's bytes; empty for control tokens unless the request keeps them. */
+static enum svc_code piece_find(const struct smp_seq *seq, int32_t token, struct span *ret_piece,
+				struct svc_err *err)
+{
+	const struct smp_vocab *vocab = seq->vocab;
+	if (token < 0 || (uint32_t)token >= vocab->n_tokens)
+		return svc_fail(err, SVC_CORRUPT, __func__,
+				"token %d: the model's ids go from 0 to %u", token,
+				vocab->n_tokens - 1);
+	uint32_t begin = vocab->offsets[token], end = vocab->offsets[token + 1];
+	if (begin > end || end > vocab->n_bytes || end - begin > vocab->max_piece_bytes)
+		return svc_fail(err, SVC_CORRUPT, __func__,
+				"vocabulary: token %d has bytes %u to %u of %u", token, begin, end,
+				vocab->n_bytes);
+	bool silent = (vocab->flags[token] & SMP_TOKEN_CONTROL) &&
+		      !smp_params_has(&seq->params, BODY_KEEP_SPECIAL);
+	*ret_piece = (struct span){vocab->bytes + begin, silent ? 0 : end - begin};
+	return SVC_OK;
+}
+
+enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret_event,
+		       struct svc_err *err)
+{
+	struct smp_event event = {.finish = FINISH_NONE, .stop_id = -1, .stop_index = -1};
+	struct span piece;
+	if (seq->finish != FINISH_NONE)
+		return svc_fail(err, SVC_CORRUPT, __func__, "token %d comes after the answer's end",
+				token);
+	enum svc_code code = piece_find(seq, token, &piece, err);
+	if (code != SVC_OK)
+		return code;
+	if (seq->penalized)
+		smp_counts_add(&seq->counts, token, true);
+	seq->n_made++;
+	bool may_stop = seq->n_made >= seq->params.num.min_tokens;
+	bool ends = token_ends(seq, token);
+	if (ends && !seq->text.keep_stop) /* what stops the answer is not part of it */
+		piece.len = 0;
+	smp_text_next(&seq->text);
+	event.stop_index = smp_text_feed(&seq->text, piece, may_stop);
+	bool last = ends || seq->n_made == seq->limit;
+	if (event.stop_index < 0 && last)
+		event.stop_index = smp_text_end(&seq->text, may_stop);
+	if (event.stop_index >= 0) {
+		event.finish = FINISH_STOP;
+	} else if (ends) {
+		event.finish = FINISH_STOP;
+		event.stop_id = token;
+	} else if (last) {
+		event.finish = FINISH_LENGTH;
+	}
+	event.text = smp_text_released(&seq->text);
+	seq->finish = event.finish;
+	*ret_event = event;
+	return SVC_OK;
+}
+
+enum svc_code smp_seq_replay(struct smp_seq *seq, const int32_t *tokens, size_t n,
+			     struct svc_err *err)
+{
+	struct smp_event event;
+	enum svc_code code = SVC_OK;
+	for (size_t i = 0; code == SVC_OK && i < n; i++)
+		code = smp_push(seq, tokens[i], &event, err);
+	return code;
+}
+
+uint32_t smp_seq_made(const struct smp_seq *seq)
+{
+	return seq->n_made;
+}
+
+enum body_finish smp_seq_finish(const struct smp_seq *seq)
+{
+	return seq->finish;
+}
+
+const struct smp_params *smp_seq_params(const struct smp_seq *seq)
+{
+	return &seq->params;
+}

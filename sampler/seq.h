@@ -1,0 +1,23 @@
+/* sampler/seq.h: the insides of struct smp_seq. */
+#pragma once
+#include "base/arena.h"
+#include "sampler/counts.h"
+#include "sampler/params.h"
+#include "sampler/sampler.h"
+#include "sampler/text.h"
+
+/* Below this a division by the temperature only costs precision: the draw is greedy. */
+#define SMP_GREEDY_BELOW 1e-5f
+
+struct smp_seq {
+	struct arena arena;
+	const struct smp_vocab *vocab;
+	struct smp_params params;
+	int32_t *ends; /* [n_ends], checked: what ends the answer, end tokens and stop_token_ids */
+	uint32_t n_ends;
+	uint32_t n_made, limit;
+	enum body_finish finish;
+	bool penalized; /* counts are kept */
+	struct smp_counts counts;
+	struct smp_text text;
+};
