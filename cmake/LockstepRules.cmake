@@ -2,10 +2,12 @@
 #
 #   lockstep_room(NAME [SOURCES f.c ...] [USES room|library ...])   static library lockstep_NAME
 #   lockstep_binary(NAME [SOURCES f.c ...] [USES ...])              program in bin/NAME
-#   lockstep_test(NAME SOURCES f_test.c ... [USES ...] [LABEL unit|property])   cmocka test, run by ctest
+#   lockstep_test(NAME SOURCES f_test.c ... [USES ...] [LABEL unit|property])   cmocka test, run by ctest; left out
+#                                                                      where cmocka isn't installed
 #   lockstep_fuzz(NAME SOURCES f_fuzz.c [USES ...] CORPUS dir)      libFuzzer target, or a corpus replay
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
+pkg_check_modules(pc_cmocka IMPORTED_TARGET GLOBAL cmocka)
 
 set(LOCKSTEP_WARNINGS -Wall -Wextra -Wshadow -Wconversion -Wsign-conversion -Wstrict-prototypes
 	-Wmissing-prototypes -Wvla -Wformat=2 -Wcast-qual -Wnull-dereference -Wswitch-enum)
@@ -70,6 +72,9 @@ function(lockstep_binary name)
 endfunction()
 
 function(lockstep_test name)
+	if(NOT pc_cmocka_FOUND)
+		return()
+	endif()
 	cmake_parse_arguments(arg "" "LABEL" "SOURCES;USES" ${ARGN})
 	add_executable(${name} ${arg_SOURCES})
 	target_link_libraries(${name} PRIVATE lockstep_flags)
