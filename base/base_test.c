@@ -1,10 +1,10 @@
-#include <cmocka.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <cmocka.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
