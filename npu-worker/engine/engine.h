@@ -1,0 +1,136 @@
+/* npu-worker/engine/engine.h: the host engine. Token ids in, logits out, over packed weights
+ * (region.h) and KV pages that the caller owns. Knows nothing of text, requests or messages.
+ *
+ * A sequence's logits and KV depend on its own tokens, the model and the arithmetic family only:
+ * never on the other sequences of a step, on how its tokens were cut into steps, on threads or
+ * instruction set. One thread calls; the engine's pool helps. Nothing is allocated after
+ * engine_open. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "npu-worker/engine/region.h"
+#include "npu-worker/kernels/kernels.h"
+
+struct engine;
+
+enum { ENGINE_PAGE_TOKENS = 64 };
+
+struct engine_options {
+	const void *region; /* packed; stays mapped and unchanged while the engine is open */
+	size_t region_bytes;
+	const struct model_hash *model; /* NULL, or the hash the region must have */
+	bool check_content;		/* hash the whole region first */
+	enum kernels_family family;
+	const char *isa;   /* as kernels_select */
+	uint32_t threads;  /* the caller included */
+	uint32_t max_rows; /* tokens of one step, over all sequences */
+	uint32_t max_seqs; /* sequences of one step */
+};
+SVC_CHECKED enum svc_code engine_open(const struct engine_options *options,
+				      struct engine **ret_engine, struct svc_err *err);
+/* NULL is fine. Returns NULL. */
+struct engine *engine_close(struct engine *engine);
+
+/* The family of a name such as "a16-v1". SVC_BAD_CONFIG lists what there is. */
+SVC_CHECKED enum svc_code engine_family_parse(const char *name, enum kernels_family *ret_family,
+					      struct svc_err *err);
+
+struct engine_info {
+	struct model_config config;
+	struct model_hash model;    /* of the model file */
+	struct model_hash identity; /* of all that KV pages depend on: model, family, page layout,
+				       position tables */
+	enum kernels_family family;
+	const char *isa; /* the kernels that were chosen */
+	uint32_t threads, ctx, max_rows, max_seqs;
+	size_t page_bytes; /* of ENGINE_PAGE_TOKENS positions, all layers; a multiple of 64 */
+};
+const struct engine_info *engine_info(const struct engine *engine);
+
+/* Where pages lie: page i at base + i * stride. base 64-byte aligned, stride a multiple of 64 and
+ * at least page_bytes. May be called again, between steps. */
+SVC_CHECKED enum svc_code engine_set_pages(struct engine *engine, void *base, size_t stride,
+					   uint32_t count, struct svc_err *err);
+
+/* Checkpoints of one position, in execution order (docs/verification.md). */
+enum engine_checkpoint {
+	ENGINE_EMBED,
+	ENGINE_ATTN_NORM,
+	ENGINE_Q_PROJ,
+	ENGINE_K_PROJ,
+	ENGINE_V_PROJ,
+	ENGINE_Q_NORM,
+	ENGINE_K_NORM,
+	ENGINE_Q_ROPE,
+	ENGINE_K_ROPE,
+	ENGINE_KV_WRITE,
+	ENGINE_HEADS,
+	ENGINE_O_PROJ,
+	ENGINE_POST_ATTN_NORM,
+	ENGINE_AFTER_ATTN,
+	ENGINE_FFN_NORM,
+	ENGINE_GATE,
+	ENGINE_UP,
+	ENGINE_ACT,
+	ENGINE_DOWN,
+	ENGINE_POST_FFN_NORM,
+	ENGINE_AFTER_FFN,
+	ENGINE_FINAL_NORM,
+	ENGINE_LOGITS,
+	ENGINE_CHECKPOINT_COUNT
+};
+const char *engine_checkpoint_name(enum engine_checkpoint checkpoint);
+
+/* What one checkpoint holds for one position of one sequence. data is valid during the call only.
+ */
+struct engine_record {
+	enum engine_checkpoint checkpoint;
+	uint32_t layer;
+	uint32_t seq; /* index in the step */
+	uint32_t position;
+	uint32_t part;	     /* ENGINE_KV_WRITE: 2 * KV head + (0 key, 1 value); else 0 */
+	uint32_t rows, cols; /* heads and head_dim, or 1 and the width */
+	bool is_f16;	     /* else float32 */
+	const void *data;
+};
+
+struct engine_hooks {
+	void *context;
+	/* Called from the caller's thread between pieces of work, many times a second. NULL is
+	 * fine. */
+	void (*beat)(void *context);
+	/* NULL in ordinary service. The operations between matrix products then run in the caller's
+	 * thread alone, so that records come one at a time; their bits are the same. */
+	void (*probe)(void *context, const struct engine_record *record);
+};
+
+struct engine_seq {
+	const int32_t *tokens; /* [n_tokens], the ids at positions pos, pos + 1, ... */
+	uint32_t n_tokens;     /* >= 1 */
+	uint32_t pos;
+	const uint32_t *pages; /* [n_pages] page indices; page p has positions 64p .. 64p + 63 */
+	uint32_t n_pages;      /* enough for pos + n_tokens positions */
+	uint32_t n_logits;     /* how many of the last tokens get logits: 0, 1, ... n_tokens */
+	float *logits; /* [n_logits][logits_stride], written only if status is SVC_OK or SVC_NUMERIC
+			*/
+	size_t logits_stride; /* floats, >= n_vocab */
+	enum svc_code
+		status; /* out: SVC_OK; SVC_INVALID or SVC_TOO_LONG: not run, an argument is wrong;
+			 * SVC_NUMERIC: NaN or infinity, its KV and logits are worth nothing */
+};
+
+struct engine_batch {
+	struct engine_seq *seqs;
+	uint32_t n_seqs;
+	const struct engine_hooks *hooks; /* NULL is fine */
+};
+
+/* One step for all sequences: their tokens' keys and values are written to their pages, and the
+ * logits that are asked for to theirs. A sequence that fails leaves the others as they are. Fails
+ * as a whole (SVC_INVALID) only if the batch is larger than max_rows or max_seqs, or no pages were
+ * set. */
+SVC_CHECKED enum svc_code engine_step(struct engine *engine, const struct engine_batch *batch,
+				      struct svc_err *err);
