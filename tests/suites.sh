@@ -28,7 +28,7 @@ prepare() {
 	if wanted golden deploy process http; then
 		fetch_models >"$out/models.log" 2>&1 & pids+=($!)
 	fi
-	if wanted release lint golden deploy process http; then
+	if wanted unit release lint golden deploy process http; then
 		step "Building (build/release)"
 		build_preset release "$jobs"
 	fi
