@@ -109,6 +109,7 @@ static bool fence(struct svc *svc, uint32_t slot, struct slot_state seen,
 	retag(run, seen.body, n_old, slot + 1, tag);
 	if (slot_take_over(run, slot, seen, fresh, ret_mine)) {
 		atomic_fetch_add(&run->ctl->counters.stalls, 1);
+		svc->fenced_number = number;
 		return true;
 	}
 	retag(run, seen.body, n_old, tag, slot + 1);

@@ -1,5 +1,6 @@
 #include "shm/page.h"
 
+#include "shm/incarnation.h"
 #include "shm/slot.h"
 
 #define MASK_BITS 16u
@@ -84,11 +85,24 @@ static uint64_t row_word_of(const struct shm_run *run, uint32_t slot)
 	return generation << 16 | (slot + 1);
 }
 
+/* In the slot's place: the row belongs to a frozen incarnation, whose number follows. */
+#define ROW_QUARANTINE 0xffffu
+
+static bool is_alive(const struct shm_run *run, uint64_t number)
+{
+	for (uint32_t entry = INC_WORKER_FIRST; entry < INC_WORKER_END; entry++)
+		if (atomic_load(&run->ctl->incs[entry].number) == number)
+			return !inc_is_dead(run, entry);
+	return false;
+}
+
 /* A row is in use while its holder's slot still carries the request that took it and can still be
  * computed. */
 static bool row_in_use(const struct shm_run *run, uint64_t word)
 {
 	uint32_t slot = (uint32_t)(word & 0xffff) - 1;
+	if ((word & 0xffff) == ROW_QUARANTINE)
+		return is_alive(run, word >> 16);
 	if (word == 0 || slot >= run->n_table || row_word_of(run, slot) != word)
 		return false;
 	enum slot_stage stage = slot_load(run, slot).stage;
@@ -108,6 +122,24 @@ uint32_t row_take(struct shm_run *run, uint32_t slot)
 			return row;
 	}
 	return PAGE_NONE;
+}
+
+bool row_is_available(const struct shm_run *run)
+{
+	for (uint32_t row = 0; row < run->n_slots; row++)
+		if (!row_in_use(run, atomic_load(&run->row_words[row].word)))
+			return true;
+	return false;
+}
+
+void row_quarantine(struct shm_run *run, uint32_t slot, uint64_t number)
+{
+	uint64_t mine = row_word_of(run, slot);
+	for (uint32_t row = 0; row < run->n_slots; row++) {
+		uint64_t word = mine;
+		atomic_compare_exchange_strong(&run->row_words[row].word, &word,
+					       number << 16 | ROW_QUARANTINE);
+	}
 }
 
 void row_drop(struct shm_run *run, uint32_t row, uint32_t slot)

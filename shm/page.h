@@ -27,3 +27,8 @@ uint32_t page_count_mine(const struct shm_run *run);
  * is no longer running. PAGE_NONE if all are in use: then the sequence waits. */
 uint32_t row_take(struct shm_run *run, uint32_t slot);
 void row_drop(struct shm_run *run, uint32_t row, uint32_t slot);
+/* Would row_take find one for a slot that has none yet? */
+bool row_is_available(const struct shm_run *run);
+/* A frozen worker (number: its incarnation) may still write this slot's row: it stays out of use
+ * until that worker is gone. */
+void row_quarantine(struct shm_run *run, uint32_t slot, uint64_t number);

@@ -1,0 +1,278 @@
+#include <string.h>
+
+#include "base/log.h"
+#include "npu-worker/worker_private.h"
+
+static bool is_running(enum slot_stage stage)
+{
+	return stage == STAGE_COMPUTE || stage == STAGE_SAMPLE || stage == STAGE_RECLAIM;
+}
+
+/* The page table of a body, copied and checked: entries beyond the pool end it. */
+static uint32_t copy_pages(const struct worker *worker, const struct body *body, uint32_t *pages)
+{
+	const struct shm_run *run = &worker->svc->run;
+	size_t bytes = 0;
+	const uint32_t *table = body_region(run, body, REGION_PAGES, 0, &bytes);
+	uint32_t n = atomic_load_explicit(&body->n_pages, memory_order_acquire);
+	if (!table || n > worker->pages_per_sequence || n > bytes / sizeof *table)
+		return 0;
+	memcpy(pages, table, n * sizeof *pages);
+	for (uint32_t i = 0; i < n; i++)
+		if (pages[i] >= run->n_pages)
+			return 0;
+	return n;
+}
+
+static void store_pages(struct worker *worker, struct sequence *sequence)
+{
+	uint32_t *table = body_region(&worker->svc->run, sequence->body, REGION_PAGES,
+				      sequence->n_pages * sizeof *sequence->pages, NULL);
+	/* The region was checked when the sequence was opened and its size is fixed at admission.
+	 */
+	if (!table)
+		return;
+	memcpy(table, sequence->pages, sequence->n_pages * sizeof *table);
+	atomic_store_explicit(&sequence->body->n_pages, sequence->n_pages, memory_order_release);
+}
+
+static void drop_pages_from(struct worker *worker, struct sequence *sequence, uint32_t first)
+{
+	atomic_store_explicit(&sequence->body->n_pages, first, memory_order_release);
+	for (uint32_t i = first; i < sequence->n_pages; i++)
+		page_drop(&worker->svc->run, sequence->pages[i]);
+	sequence->n_pages = first;
+}
+
+/* Nothing computed is left: from position 0 again, to the same bytes. */
+static void start_over(struct worker *worker, struct sequence *sequence)
+{
+	atomic_store(&sequence->body->n_kv, 0);
+	sequence->n_kv = 0;
+	drop_pages_from(worker, sequence, 0);
+}
+
+/* Another worker computed these pages: hold them before its bits go. */
+static void adopt_pages(struct worker *worker, struct sequence *sequence)
+{
+	for (uint32_t i = 0; i < sequence->n_pages; i++) {
+		if (page_hold(&worker->svc->run, sequence->pages[i]))
+			continue;
+		sequence->n_pages = i;
+		start_over(worker, sequence);
+		return;
+	}
+}
+
+/* A frozen worker may still write its tail page and its logits row: leave them to it and go on with
+ * copies. What lies below n_kv is complete, so copying the whole page copies that. */
+static bool leave_tail(struct worker *worker, struct sequence *sequence)
+{
+	struct shm_run *run = &worker->svc->run;
+	uint32_t full = sequence->n_kv / PAGE_POSITIONS;
+	bool partial = sequence->n_kv % PAGE_POSITIONS != 0 && full < sequence->n_pages;
+	uint32_t tail = partial ? sequence->pages[full] : PAGE_NONE;
+	drop_pages_from(worker, sequence, full < sequence->n_pages ? full : sequence->n_pages);
+	row_quarantine(run, sequence->slot, worker->svc->fenced_number);
+	if (!partial)
+		return true;
+	if (!sequence_reserve(worker, sequence, sequence->n_kv))
+		return false;
+	const void *from = run_page(run, tail);
+	void *to = run_page(run, sequence->pages[full]);
+	if (from && to)
+		memcpy(to, from, run->page_bytes);
+	return true;
+}
+
+static bool load(struct worker *worker, struct sequence *sequence)
+{
+	struct shm_run *run = &worker->svc->run;
+	struct body *body = sequence->body;
+	size_t bytes = 0;
+	sequence->n_prompt = atomic_load(&body->n_prompt);
+	sequence->n_known = body_n_ids(run, body);
+	sequence->n_kv = atomic_load_explicit(&body->n_kv, memory_order_acquire);
+	sequence->n_pages = copy_pages(worker, body, sequence->pages);
+	sequence->ticket = atomic_load(&run->slots[sequence->slot].ticket);
+	if (!body_region(run, body, REGION_PAGES, 0, &bytes) ||
+	    bytes / 4 < worker->pages_per_sequence)
+		return false;
+	if (sequence->n_known == 0 || sequence->n_prompt > sequence->n_known ||
+	    sequence->n_known > run->ctx || sequence->n_kv > sequence->n_known)
+		return false;
+	if (sequence->n_pages * PAGE_POSITIONS < sequence->n_kv)
+		start_over(worker, sequence);
+	/* All positions are there, but not the word that the logits are: compute the last one
+	 * again. */
+	if (sequence->n_kv == sequence->n_known)
+		sequence->n_kv--;
+	return true;
+}
+
+/* The place in the table, with its page table memory. */
+static struct sequence *next_entry(struct worker *worker)
+{
+	struct sequence *sequence = &worker->sequences[worker->n_sequences];
+	uint32_t *pages = sequence->pages;
+	*sequence = (struct sequence){.pages = pages};
+	return sequence;
+}
+
+bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine, struct body *body,
+		   enum svc_claim claim)
+{
+	struct svc *svc = worker->svc;
+	struct svc_err err;
+	if (slot_is_cancelled(&svc->run, slot)) {
+		svc_fail(&err, SVC_CANCELLED, __func__, "the client went away");
+		svc_slot_fail(svc, slot, &mine, body, &err);
+		return false;
+	}
+	struct sequence *sequence = next_entry(worker);
+	sequence->slot = slot;
+	sequence->state = mine;
+	sequence->body = body;
+	if (!load(worker, sequence)) {
+		svc_fail(&err, SVC_CORRUPT, __func__,
+			 "the request's body is damaged: counts or page table");
+		svc_slot_fail(svc, slot, &sequence->state, body, &err);
+		return false;
+	}
+	if (atomic_load(&body->worker) != svc->run.me || claim != CLAIM_FRESH) {
+		adopt_pages(worker, sequence);
+		atomic_store(&body->worker, svc->run.me);
+	}
+	bool placed = claim != CLAIM_FENCED || leave_tail(worker, sequence);
+	sequence->row = placed ? row_take(&svc->run, slot) : PAGE_NONE;
+	if (sequence->row == PAGE_NONE) {
+		/* No place now: it waits without pages, so that it holds nothing that a running one
+		 * needs. */
+		start_over(worker, sequence);
+		if (svc_slot_pass(svc, slot, &sequence->state, STAGE_COMPUTE, 0) != SVC_OK)
+			return false;
+		return false;
+	}
+	atomic_store(&body->row, sequence->row + 1);
+	worker->n_sequences++;
+	return true;
+}
+
+void sequence_close(struct worker *worker, struct sequence *sequence)
+{
+	/* Swapped, not overwritten: every entry keeps a page table's memory. */
+	struct sequence *last = &worker->sequences[--worker->n_sequences], closed = *sequence;
+	*sequence = *last;
+	*last = closed;
+}
+
+bool sequence_reserve(struct worker *worker, struct sequence *sequence, uint32_t n)
+{
+	uint32_t need = (n + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+	if (need > worker->pages_per_sequence)
+		return false;
+	while (sequence->n_pages < need) {
+		uint32_t page = page_take(&worker->svc->run, &worker->page_cursor);
+		if (page == PAGE_NONE)
+			return false;
+		sequence->pages[sequence->n_pages++] = page;
+		store_pages(worker, sequence);
+	}
+	return true;
+}
+
+void sequence_preempt(struct worker *worker, struct sequence *sequence)
+{
+	struct shm_run *run = &worker->svc->run;
+	log_debug("slot %u gives its KV pages back and waits", sequence->slot);
+	start_over(worker, sequence);
+	atomic_store(&sequence->body->row, 0);
+	row_drop(run, sequence->row, sequence->slot);
+	if (svc_slot_pass(worker->svc, sequence->slot, &sequence->state, STAGE_COMPUTE, 0) ==
+	    SVC_OK)
+		sequence_close(worker, sequence);
+}
+
+void sequence_reclaim(struct worker *worker, uint32_t slot)
+{
+	struct svc *svc = worker->svc;
+	struct slot_state mine;
+	struct body *body;
+	enum svc_claim claim = svc_slot_own(svc, slot, STAGE_RECLAIM, &mine, &body);
+	if (claim == CLAIM_NO)
+		return;
+	/* Pages of another worker carry its bit, not mine: its own collection, or whoever buries
+	 * it, lets them go. */
+	uint32_t *pages = worker->scratch_pages;
+	uint32_t n = copy_pages(worker, body, pages), row = atomic_load(&body->row);
+	atomic_store(&body->n_pages, 0);
+	atomic_store(&body->row, 0);
+	for (uint32_t i = 0; i < n; i++)
+		page_drop(&svc->run, pages[i]);
+	if (claim == CLAIM_FENCED)
+		row_quarantine(&svc->run, slot, svc->fenced_number);
+	else if (row)
+		row_drop(&svc->run, row - 1, slot);
+	if (svc_slot_pass(svc, slot, &mine, STAGE_DONE, 0) != SVC_OK)
+		return;
+}
+
+static void mark_referenced(struct worker *worker, void (*mark)(struct worker *, uint32_t page))
+{
+	struct shm_run *run = &worker->svc->run;
+	uint32_t *pages = worker->scratch_pages;
+	for (uint32_t slot = 0; slot < run->n_table; slot++) {
+		struct slot_state state = slot_load(run, slot);
+		const struct body *body =
+			is_running(state.stage) ? body_get(run, state.body, slot) : NULL;
+		uint32_t n = body ? copy_pages(worker, body, pages) : 0;
+		for (uint32_t i = 0; i < n; i++)
+			mark(worker, pages[i]);
+	}
+}
+
+static void mark_one(struct worker *worker, uint32_t page)
+{
+	worker->referenced[page] = 1;
+}
+
+static void hold_one(struct worker *worker, uint32_t page)
+{
+	/* false: it is free, its content gone; who adopts the sequence finds that out and starts
+	 * over. */
+	if (!page_hold(&worker->svc->run, page))
+		log_debug("page %u is free already", page);
+}
+
+void pages_collect(struct worker *worker)
+{
+	struct shm_run *run = &worker->svc->run;
+	memset(worker->referenced, 0, run->n_pages);
+	mark_referenced(worker, mark_one);
+	for (uint32_t page = 0; page < run->n_pages; page++)
+		if (!worker->referenced[page])
+			page_drop(run, page);
+	worker->collected_us = svc_now_us();
+}
+
+/* A dead worker's slots must have been taken over before: then every page that matters is in a
+ * running slot's table. */
+void pages_adopt_from_dead(struct worker *worker)
+{
+	struct shm_run *run = &worker->svc->run;
+	for (uint32_t entry = INC_WORKER_FIRST; entry < INC_WORKER_END; entry++) {
+		if (entry == run->me || !page_is_holder(run, entry))
+			continue;
+		bool gone =
+			atomic_load(&run->ctl->incs[entry].number) == 0 || inc_is_dead(run, entry);
+		for (uint32_t slot = 0; gone && slot < run->n_table; slot++) {
+			struct slot_state state = slot_load(run, slot);
+			gone = !(is_running(state.stage) && state.owner == entry);
+		}
+		if (!gone)
+			continue;
+		mark_referenced(worker, hold_one);
+		page_drop_all(run, entry);
+		log_info("KV pages of a dead worker (entry %u) are held by this one now", entry);
+	}
+}
