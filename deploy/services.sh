@@ -5,7 +5,6 @@
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
 
 start_seconds=${LOCKSTEP_START_SECONDS:-120}
-stop_seconds=${LOCKSTEP_STOP_SECONDS:-40}
 
 # The words as a shell would need them.
 quoted() {
@@ -16,12 +15,12 @@ quoted() {
 }
 
 # The run file notes when it started: finish tells by it a death at start from a death at work.
-write_service() { # role instance words of the command...
-	local role=$1 instance=$2 dir=$scan_dir/$1-$2 logs=$log_dir/$1-$2
-	shift 2
+write_service() { # role instance kill_seconds words of the command...
+	local role=$1 instance=$2 kill_seconds=$3 dir=$scan_dir/$1-$2 logs=$log_dir/$1-$2
+	shift 3
 	mkdir -p "$dir/log" "$logs"
 	echo 3 >"$dir/notification-fd"
-	echo $((stop_seconds * 1000)) >"$dir/timeout-kill"
+	echo $((kill_seconds * 1000)) >"$dir/timeout-kill"
 	cat >"$dir/run" <<-RUN
 		#!/bin/sh
 		: >started
@@ -91,8 +90,8 @@ stop_all() {
 		mapfile -t dirs < <(supervised_services | grep -E "/$role-[0-9]+\$")
 		((${#dirs[@]})) || continue
 		for dir in "${dirs[@]}"; do s6-svc -d "$dir"; done
-		# Its own limit stands in timeout-kill; this one only covers the clean-up after it.
-		s6-svwait -D -t $((stop_seconds * 1000 + 6000)) "${dirs[@]}" >/dev/null ||
+		# s6 kills what outlives timeout-kill; the rest covers the end of a killed process.
+		s6-svwait -D -t $(($(cat "${dirs[0]}/timeout-kill") + 10000)) "${dirs[@]}" >/dev/null ||
 			warn "some $role did not end in time"
 		say "stopped $role: $(printf '%s\n' "${dirs[@]##*/}" | paste -sd ' ')"
 	done
