@@ -26,7 +26,10 @@ static const struct {
 	{HAVE_AVX512DQ, "avx512dq"}, {HAVE_AVX512VNNI, "avx512_vnni"},
 };
 
-enum { NEED_AVX2 = HAVE_AVX2 | HAVE_FMA | HAVE_F16C };
+enum {
+	NEED_AVX2 = HAVE_AVX2 | HAVE_FMA | HAVE_F16C,
+	NEED_AVX512 = NEED_AVX2 | HAVE_AVX512F | HAVE_AVX512BW | HAVE_AVX512VL | HAVE_AVX512DQ,
+};
 
 /* Best first: "auto" takes the first that runs, and so does a name that several forms share. */
 static const struct form {
@@ -34,6 +37,9 @@ static const struct form {
 	const struct kernels *kernels;
 	unsigned needs;
 } FORMS[] = {
+	{"avx512", &kernels_avx512_vnni, NEED_AVX512 | HAVE_AVX512VNNI},
+	{"avx512", &kernels_avx512, NEED_AVX512},
+	{"avx2", &kernels_avx2, NEED_AVX2},
 	{"scalar", &kernels_scalar, 0},
 };
 enum { FORM_COUNT = sizeof FORMS / sizeof FORMS[0] };
@@ -119,4 +125,12 @@ enum svc_code kernels_select(const char *name, const struct kernels **ret_kernel
 		return SVC_OK;
 	}
 	return known ? fail_missing(name, missing, features, err) : fail_unknown(name, err);
+}
+
+const struct kernels *kernels_form(size_t index, bool *ret_runs)
+{
+	if (index >= FORM_COUNT)
+		return NULL;
+	*ret_runs = (FORMS[index].needs & ~cpu_features()) == 0;
+	return FORMS[index].kernels;
 }

@@ -1,0 +1,23 @@
+/* The AVX-512 form. */
+#define SIMD_VNNI 0
+#include "npu-worker/kernels/simd_avx512.h"
+
+#include "npu-worker/kernels/attention_simd.h"
+#include "npu-worker/kernels/elementwise.h"
+#include "npu-worker/kernels/matmul_simd.h"
+
+const struct kernels kernels_avx512 = {
+	.name = "avx512-plain",
+	.quantise = quantise,
+	.matmul = matmul,
+	.attention = attention,
+	.kv_write = kv_write,
+	.rms_norm = rms_norm,
+	.rope = rope,
+	.add = add,
+	.scale = scale,
+	.softcap = softcap,
+	.silu_mul = silu_mul,
+	.gelu_mul = gelu_mul,
+	.finite = all_finite,
+};
