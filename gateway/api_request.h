@@ -1,0 +1,98 @@
+/* gateway/api_request.h: what a client asks for, out of the JSON of its request, checked. One table
+ * (api_params.c) has every parameter with its type, range, default and endpoints; docs/api.md is
+ * its text form. null means absent. */
+#pragma once
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/span.h"
+
+/* The sampler has the same limits. */
+#define GW_STOPS_MAX	  16u
+#define GW_STOP_BYTES_MAX 256u
+#define GW_STOP_IDS_MAX	  128u
+#define GW_BIASES_MAX	  1024u
+#define GW_MESSAGES_MAX	  4096u
+/* All tool-call arguments of a conversation, which are JSON within JSON. */
+#define GW_ARGUMENTS_BYTES_MAX (1u << 20)
+
+enum gw_endpoint {
+	GW_CHAT = 1u << 0,
+	GW_COMPLETIONS = 1u << 1,
+	GW_TOKENIZE = 1u << 2,
+	GW_DETOKENIZE = 1u << 3,
+	GW_TEMPLATE = 1u << 4, /* /apply-template */
+};
+
+/* What the running model and this gateway's options allow. */
+struct gw_api_limits {
+	const char *model_name; /* as served */
+	uint32_t n_vocab;
+	uint32_t ctx;
+	uint32_t max_choices; /* n times prompts */
+	bool strict;	      /* unknown parameters are refused */
+	bool trust_request_template;
+};
+
+struct gw_prompt {
+	struct span text;   /* if ids is NULL */
+	const int32_t *ids; /* [n_ids] */
+	size_t n_ids;
+};
+
+struct gw_bias {
+	int32_t id;
+	float value;
+};
+
+/* Everything lives until gw_request_free. Integers are within the table's ranges. */
+struct gw_request {
+	enum gw_endpoint endpoint;
+	/* Sampling: REAL parameters. */
+	double temperature, top_p, min_p, typical_p;
+	double repetition_penalty, presence_penalty, frequency_penalty;
+	int64_t top_k; /* <= 0: off */
+	int64_t seed;
+	bool has_seed;
+	/* Length. */
+	int64_t max_tokens; /* 0: the rest of the context */
+	int64_t min_tokens;
+	bool ignore_eos;
+	int64_t n;
+	const struct span *stops;
+	const int32_t *stop_ids;
+	const struct gw_bias *biases;
+	size_t n_stops, n_stop_ids, n_biases;
+	/* What the answer shows. */
+	bool stream, include_usage;
+	bool logprobs;
+	int64_t top_logprobs;
+	bool echo;
+	bool return_token_ids;
+	bool skip_special; /* control tokens have no text */
+	bool keep_stop;	   /* include_stop_str_in_output */
+	/* Input: prompts, or the conversation as JSON for the tokenizer, or tokens. */
+	const struct gw_prompt *prompts;
+	size_t n_prompts;
+	struct span
+		chat; /* {"messages","tools","add_generation_prompt","chat_template","chat_template_kwargs"}
+		       */
+	bool add_special;      /* BOS and the like before a prompt's text */
+	const int32_t *tokens; /* /detokenize */
+	size_t n_tokens;
+	/* Private. */
+	struct arena arena;
+	json_t *json;
+	char *chat_text;
+};
+
+/* SVC_INVALID, SVC_TOO_LONG, SVC_UNSUPPORTED, SVC_NOT_FOUND (model): err.param names the parameter.
+ * The body can be given up afterwards. */
+enum svc_code gw_request_read(enum gw_endpoint endpoint, struct span body,
+			      const struct gw_api_limits *limits, struct gw_request **ret_request,
+			      struct svc_err *err) SVC_CHECKED;
+/* NULL is fine. Returns NULL. */
+struct gw_request *gw_request_free(struct gw_request *request);
