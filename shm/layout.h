@@ -134,6 +134,7 @@ enum body_flag {
 	BODY_KEEP_STOP = 1u << 4,	/* include_stop_str_in_output */
 	BODY_KEEP_SPECIAL = 1u << 5,	/* skip_special_tokens = false */
 	BODY_NO_BOS = 1u << 6,		/* add_special_tokens = false */
+	BODY_SCORE_ONLY = 1u << 7, /* max_tokens = 0: ends when the prompt is scored */
 };
 
 enum body_region {
