@@ -338,8 +338,8 @@ static void commit(struct worker *worker, uint32_t index)
 			      "the engine refused this request's step");
 		return;
 	}
-	atomic_fetch_add_explicit(&inc->gauge[decoded ? 3 : 2], sequence->n_take,
-				  memory_order_relaxed);
+	atomic_fetch_add_explicit(&inc->gauge[decoded ? GAUGE_DECODE_TOKENS : GAUGE_PREFILL_TOKENS],
+				  sequence->n_take, memory_order_relaxed);
 	sequence->n_kv += sequence->n_take;
 	uint64_t now = svc_now_us();
 	if (sample && atomic_load(&body->first_us) == 0)
@@ -374,7 +374,7 @@ static void run_step(struct worker *worker)
 	enum svc_code code = engine_step(worker->engine, &batch, &err);
 	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
 	atomic_fetch_add_explicit(&inc->busy_us, svc_now_us() - start, memory_order_relaxed);
-	atomic_fetch_add_explicit(&inc->gauge[4], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&inc->gauge[GAUGE_STEPS], 1, memory_order_relaxed);
 	fault_point("worker.step");
 	if (svc->leaving)
 		return;
@@ -418,9 +418,9 @@ static void tick(struct svc *svc)
 {
 	struct worker *worker = svc->role_state;
 	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
-	atomic_store_explicit(&inc->gauge[0], worker->n_sequences + worker->n_outstanding,
-			      memory_order_relaxed);
-	atomic_store_explicit(&inc->gauge[1], worker->n_waiting, memory_order_relaxed);
+	atomic_store_explicit(&inc->gauge[GAUGE_RUNNING],
+			      worker->n_sequences + worker->n_outstanding, memory_order_relaxed);
+	atomic_store_explicit(&inc->gauge[GAUGE_WAITING], worker->n_waiting, memory_order_relaxed);
 	end_cancelled(worker);
 	pages_adopt_from_dead(worker);
 	if (svc_now_us() - worker->collected_us > COLLECT_US)

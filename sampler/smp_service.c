@@ -254,7 +254,7 @@ static void look(struct svc *svc, uint32_t slot)
 	take_turn(svc, &turn);
 	atomic_fetch_add_explicit(&svc->run.ctl->incs[svc->run.me].busy_us, svc_now_us() - start,
 				  memory_order_relaxed);
-	atomic_fetch_add_explicit(&svc->run.ctl->incs[svc->run.me].gauge[0], 1,
+	atomic_fetch_add_explicit(&svc->run.ctl->incs[svc->run.me].gauge[GAUGE_SAMPLED], 1,
 				  memory_order_relaxed);
 	svc_beat(svc);
 }

@@ -102,7 +102,8 @@ enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t ins
 	for (size_t i = 0; i < sizeof entry->gauge / sizeof *entry->gauge; i++)
 		atomic_store(&entry->gauge[i], 0);
 	set_status(run, role, INC_STARTING);
-	atomic_fetch_add(&run->ctl->counters.registrations[role], 1);
+	uint32_t counted = instance < CTL_INSTANCES ? instance : CTL_INSTANCES - 1;
+	atomic_fetch_add(&run->ctl->counters.starts[role][counted], 1);
 	atomic_fetch_add(&run->ctl->counters.epoch, 1);
 	return SVC_OK;
 }
@@ -136,7 +137,12 @@ enum inc_state inc_state_of(const struct shm_run *run, uint32_t entry)
 bool inc_beat(struct shm_run *run)
 {
 	struct inc_entry *entry = &run->ctl->incs[run->me];
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
 	atomic_fetch_add_explicit(&entry->beat, 1, memory_order_relaxed);
+	atomic_store_explicit(&entry->beat_us,
+			      (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u,
+			      memory_order_relaxed);
 	return atomic_load_explicit(&entry->fenced, memory_order_acquire) != run->number;
 }
 

@@ -48,6 +48,19 @@ enum shm_role {
 
 enum inc_state { INC_STARTING = 1, INC_READY, INC_DRAINING };
 
+/* What a process tells about its work. The first two are levels, the others only grow. */
+enum inc_gauge {
+	GAUGE_RUNNING,	      /* npu-worker: sequences; gateway: open requests */
+	GAUGE_WAITING,	      /* npu-worker: unclaimed sequences it saw */
+	GAUGE_PREFILL_TOKENS, /* npu-worker: prompt positions computed */
+	GAUGE_DECODE_TOKENS,  /* npu-worker: generated positions computed */
+	GAUGE_STEPS,	      /* npu-worker: passes over the weights */
+	GAUGE_SAMPLED,	      /* sampler: turns */
+	GAUGE_TOKENIZED,      /* tokenizer: prompts */
+	GAUGE_REQUESTS,	      /* gateway: requests admitted */
+	GAUGE_COUNT = 12
+};
+
 struct inc_entry {
 	/* Written by its process at registration; `number` last. A number is never used twice. */
 	_Atomic uint64_t number; /* 0: entry free */
@@ -59,16 +72,18 @@ struct inc_entry {
 	uint64_t family_hash; /* workers: arithmetic family; only the same may take over */
 	uint8_t pad0[24];
 	/* Written by its process, all the time. */
-	_Atomic uint64_t beat;	 /* counts work done, at least every 100 ms */
+	_Atomic uint64_t beat; /* counts work done, at least every 100 ms */
+	_Atomic uint64_t
+		beat_us; /* CLOCK_MONOTONIC of the last one, for people: liveness is the beat */
 	_Atomic uint64_t handed; /* slots handed on */
 	_Atomic uint64_t busy_us;
-	_Atomic uint64_t gauge[5]; /* role specific, see services/metrics.h */
+	_Atomic uint64_t gauge[GAUGE_COUNT];
 	/* Written by others. */
 	_Atomic uint64_t
 		fenced; /* == number: another process has fenced this one; it must leave with 75 */
 	uint8_t pad1[56];
 };
-_Static_assert(sizeof(struct inc_entry) == 3 * SHM_LINE, "three lines, one writer each");
+_Static_assert(sizeof(struct inc_entry) == 4 * SHM_LINE, "lines, one writer each");
 
 /* ---- slots
  * --------------------------------------------------------------------------------------------------
@@ -134,7 +149,7 @@ enum body_flag {
 	BODY_KEEP_STOP = 1u << 4,	/* include_stop_str_in_output */
 	BODY_KEEP_SPECIAL = 1u << 5,	/* skip_special_tokens = false */
 	BODY_NO_BOS = 1u << 6,		/* add_special_tokens = false */
-	BODY_SCORE_ONLY = 1u << 7, /* max_tokens = 0: ends when the prompt is scored */
+	BODY_SCORE_ONLY = 1u << 7,	/* max_tokens = 0: ends when the prompt is scored */
 };
 
 enum body_region {
@@ -291,17 +306,20 @@ struct ctl_config {
 	char fingerprint[64]; /* system_fingerprint */
 };
 
+/* Instances with a larger number are counted with the last one. */
+#define CTL_INSTANCES 32u
+
 struct ctl_counters {
 	_Atomic uint64_t next_incarnation;
 	_Atomic uint64_t next_ticket;
 	_Atomic uint64_t next_generation;
 	_Atomic uint64_t epoch; /* grows with every registration */
 	_Atomic uint64_t deaths, stalls, takeovers, fenced_writes;
-	_Atomic uint64_t
-		registrations[ROLE_COUNT]; /* starts per role; restarts = starts - instances */
-	_Atomic uint64_t reserved[2];
+	/* Starts of each instance; restarts = starts - 1. */
+	_Atomic uint32_t starts[ROLE_COUNT][CTL_INSTANCES];
+	_Atomic uint64_t reserved[8];
 };
-_Static_assert(sizeof(struct ctl_counters) == 2 * SHM_LINE, "two lines, any writer");
+_Static_assert(sizeof(struct ctl_counters) % SHM_LINE == 0, "lines, any writer");
 
 /* Followed, at the offsets given, by slot lines, block words, page words and row words. */
 struct ctl {
