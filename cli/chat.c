@@ -1,0 +1,274 @@
+/* lockstep generate and lockstep chat: the gateway's own API, streamed to the terminal. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/client.h"
+
+static const struct opt talk_options[] = {
+	{"url", OPT_STRING, "", 0, 0, NULL,
+	 "address of the gateway; default http://127.0.0.1:PORT"},
+	{"port", OPT_INT, "8080", 1, 65535, NULL, "port of the gateway on this machine"},
+	{"api-key", OPT_STRING, "", 0, 0, NULL, "sent as a bearer token"},
+	{"system", OPT_STRING, "", 0, 0, NULL, "system prompt"},
+	{"raw", OPT_BOOL, "false", 0, 0, NULL, "generate: no chat template, the text as it is"},
+	{"max-tokens", OPT_INT, "0", 0, 1048576, NULL,
+	 "at most this many; 0: the rest of the context"},
+	{"temperature", OPT_REAL, "-1", -1, 100, NULL, "-1: the server's default"},
+	{"seed", OPT_INT, "-1", -1, 9007199254740991.0, NULL, "-1: random"},
+	{0},
+};
+
+struct talk {
+	struct opt_set *options;
+	char url[300];
+	json_t *messages;
+	struct buf answer; /* of this turn */
+	uint64_t n_tokens;
+	double first_s, last_s; /* CLOCK_MONOTONIC */
+	bool failed;
+};
+
+static double now_s(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static bool on_event(void *context, const json_t *event)
+{
+	struct talk *talk = context;
+	const char *text = NULL, *message = NULL;
+	json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
+	json_t *error = json_object_get(event, "error");
+	if (error) {
+		message = json_string_value(json_object_get(error, "message"));
+		fprintf(stderr, "\nlockstep: %s\n",
+			message ? message : "the server reported an error");
+		talk->failed = true;
+		return true;
+	}
+	text = json_string_value(json_object_get(json_object_get(choice, "delta"), "content"));
+	if (!text)
+		text = json_string_value(json_object_get(choice, "text"));
+	if (choice) {
+		if (talk->n_tokens++ == 0)
+			talk->first_s = now_s();
+		talk->last_s = now_s();
+	}
+	if (text && *text) {
+		fputs(text, stdout);
+		fflush(stdout);
+		buf_append(&talk->answer, text, strlen(text));
+	}
+	return true;
+}
+
+static void add_message(json_t *messages, const char *role, const char *content)
+{
+	json_array_append_new(messages, json_pack("{s:s,s:s}", "role", role, "content", content));
+}
+
+static json_t *make_request(const struct talk *talk, const char *raw_prompt)
+{
+	json_t *request = raw_prompt
+				  ? json_pack("{s:s,s:b}", "prompt", raw_prompt, "stream", 1)
+				  : json_pack("{s:O,s:b}", "messages", talk->messages, "stream", 1);
+	int64_t max_tokens = opt_int(talk->options, "max-tokens"),
+		seed = opt_int(talk->options, "seed");
+	double temperature = opt_real(talk->options, "temperature");
+	if (max_tokens > 0)
+		json_object_set_new(request, "max_tokens", json_integer(max_tokens));
+	if (seed >= 0)
+		json_object_set_new(request, "seed", json_integer(seed));
+	if (temperature >= 0)
+		json_object_set_new(request, "temperature", json_real(temperature));
+	return request;
+}
+
+static enum svc_code ask(struct talk *talk, const char *raw_prompt, struct svc_err *err)
+{
+	json_t *request = make_request(talk, raw_prompt);
+	char *body = request ? json_dumps(request, JSON_COMPACT) : NULL;
+	json_decref(request);
+	if (!body)
+		return svc_fail(err, SVC_INVALID, __func__, "the text is not valid UTF-8");
+	struct client_call call = {
+		.url = talk->url,
+		.path = raw_prompt ? "/v1/completions" : "/v1/chat/completions",
+		.api_key = opt_string(talk->options, "api-key"),
+		.body = body,
+		.on_event = on_event,
+		.context = talk,
+	};
+	talk->n_tokens = 0;
+	talk->failed = false;
+	buf_clear(&talk->answer);
+	enum svc_code code = client_call(&call, err);
+	buf_free(&call.answer);
+	free(body);
+	if (code == SVC_OK && talk->failed)
+		code = svc_fail(err, SVC_INTERNAL, __func__, "the answer ended with an error");
+	return code;
+}
+
+static bool open_talk(struct talk *talk, const char *program, int argc, char **argv,
+		      int *ret_status)
+{
+	const struct opt_source source = {program, "asks the server", {talk_options}, true};
+	*talk = (struct talk){0};
+	if (!cli_options(&source, argc, argv, &talk->options, ret_status))
+		return false;
+	const char *url = opt_string(talk->options, "url");
+	if (*url)
+		snprintf(talk->url, sizeof talk->url, "%s", url);
+	else
+		snprintf(talk->url, sizeof talk->url, "http://127.0.0.1:%" PRId64,
+			 opt_int(talk->options, "port"));
+	talk->messages = json_array();
+	if (*opt_string(talk->options, "system"))
+		add_message(talk->messages, "system", opt_string(talk->options, "system"));
+	return true;
+}
+
+static void close_talk(struct talk *talk)
+{
+	json_decref(talk->messages);
+	buf_free(&talk->answer);
+	opt_free(talk->options);
+}
+
+/* The words of the command line, or standard input. */
+static void read_prompt(const struct talk *talk, struct buf *prompt)
+{
+	char block[4096];
+	for (size_t i = 0; i < opt_positional_count(talk->options); i++)
+		buf_print(prompt, "%s%s", i ? " " : "", opt_positional(talk->options, i));
+	for (size_t n; opt_positional_count(talk->options) == 0 &&
+		       (n = fread(block, 1, sizeof block, stdin)) > 0;)
+		buf_append(prompt, block, n);
+}
+
+int cli_generate(int argc, char **argv)
+{
+	struct talk talk;
+	struct svc_err err = {0};
+	struct buf prompt = {0};
+	int status;
+	if (!open_talk(&talk, "lockstep generate", argc, argv, &status))
+		return status;
+	read_prompt(&talk, &prompt);
+	enum svc_code code;
+	if (prompt.len == 0) {
+		code = svc_fail(&err, SVC_USAGE, __func__,
+				"no prompt: lockstep generate \"...\", or text on standard input");
+	} else if (opt_bool(talk.options, "raw")) {
+		code = ask(&talk, prompt.ptr, &err);
+	} else {
+		add_message(talk.messages, "user", prompt.ptr);
+		code = ask(&talk, NULL, &err);
+	}
+	if (code == SVC_OK)
+		putchar('\n');
+	buf_free(&prompt);
+	close_talk(&talk);
+	return code == SVC_OK ? 0 : cli_fail(&err);
+}
+
+/* A line that begins with / is a command. false: leave. */
+static bool chat_command(struct talk *talk, const char *line)
+{
+	if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0)
+		return false;
+	if (strcmp(line, "/clear") == 0) {
+		json_array_clear(talk->messages);
+		printf("(the conversation is empty)\n");
+	} else if (strncmp(line, "/system ", 8) == 0) {
+		json_array_clear(talk->messages);
+		add_message(talk->messages, "system", line + 8);
+		printf("(a new conversation with this system prompt)\n");
+	} else {
+		printf("/system TEXT   a new conversation with a system prompt\n/clear         "
+		       "forget the "
+		       "conversation\n/quit          leave (also Ctrl-D)\nA line that ends with \\ "
+		       "goes on in the "
+		       "next one.\n");
+	}
+	return true;
+}
+
+/* One turn of the user, several lines if they end with a backslash. false at the end of input. */
+static bool read_turn(struct buf *turn)
+{
+	char *line = NULL;
+	size_t room = 0;
+	bool more = true, any = false;
+	buf_clear(turn);
+	while (more) {
+		if (isatty(STDIN_FILENO)) {
+			fputs(any ? ". " : "> ", stdout);
+			fflush(stdout);
+		}
+		ssize_t len = getline(&line, &room, stdin);
+		if (len < 0)
+			break;
+		any = true;
+		if (len > 0 && line[len - 1] == '\n')
+			len--;
+		more = len > 0 && line[len - 1] == '\\';
+		buf_append(turn, line, (size_t)len - more);
+		if (more)
+			buf_append(turn, "\n", 1);
+	}
+	free(line);
+	return any;
+}
+
+static void print_speed(const struct talk *talk)
+{
+	double seconds = talk->last_s - talk->first_s;
+	if (talk->n_tokens > 2 && seconds > 0 && isatty(STDOUT_FILENO))
+		printf("\n(%" PRIu64 " tokens, %.1f per second)", talk->n_tokens,
+		       (double)(talk->n_tokens - 1) / seconds);
+	printf("\n");
+}
+
+int cli_chat(int argc, char **argv)
+{
+	struct talk talk;
+	struct svc_err err = {0};
+	struct buf turn = {0};
+	int status;
+	if (!open_talk(&talk, "lockstep chat", argc, argv, &status))
+		return status;
+	if (isatty(STDIN_FILENO))
+		printf("lockstep chat: /help tells the commands, Ctrl-D leaves\n");
+	status = 0;
+	while (read_turn(&turn)) {
+		if (turn.len == 0)
+			continue;
+		if (turn.ptr[0] == '/') {
+			if (!chat_command(&talk, turn.ptr))
+				break;
+			continue;
+		}
+		add_message(talk.messages, "user", turn.ptr);
+		if (ask(&talk, NULL, &err) != SVC_OK) {
+			status = cli_fail(&err);
+			json_array_remove(talk.messages, json_array_size(talk.messages) - 1);
+			continue;
+		}
+		print_speed(&talk);
+		add_message(talk.messages, "assistant", talk.answer.ptr ? talk.answer.ptr : "");
+	}
+	buf_free(&turn);
+	close_talk(&talk);
+	return isatty(STDIN_FILENO) ? 0 : status;
+}

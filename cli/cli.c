@@ -1,0 +1,43 @@
+#include "cli/cli.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+bool cli_options(const struct opt_source *source, int argc, char **argv, struct opt_set **ret_set,
+		 int *ret_status)
+{
+	struct svc_err err = {0};
+	enum opt_action action = OPT_RUN;
+	enum svc_code code = opt_parse(source, argc, argv, ret_set, &action, &err);
+	*ret_status = 0;
+	if (code != SVC_OK) {
+		*ret_status = cli_fail(&err);
+		return false;
+	}
+	if (action == OPT_RUN)
+		return true;
+	if (action == OPT_HELP)
+		opt_print_help(source, stdout);
+	else if (action == OPT_PRINT_CONFIG)
+		opt_print_config(*ret_set, stdout);
+	else if (action == OPT_VERSION)
+		printf("lockstep %s\n", LOCKSTEP_VERSION);
+	*ret_set = opt_free(*ret_set);
+	return false;
+}
+
+int cli_fail(const struct svc_err *err)
+{
+	fprintf(stderr, "lockstep: %s\n", err->msg);
+	return svc_code_info(err->code)->exit_status;
+}
+
+void cli_run_dir(const struct opt_set *options, char *dir, size_t size)
+{
+	const char *given = opt_string(options, "run-dir");
+	if (*given)
+		snprintf(dir, size, "%s", given);
+	else
+		snprintf(dir, size, "/dev/shm/lockstep-%u", (unsigned)geteuid());
+}

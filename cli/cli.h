@@ -1,0 +1,26 @@
+/* cli/cli.h: the `lockstep` command. Each command is a function of its own argument vector and
+ * returns the exit status (0 done, 64 usage, 69 .. 78 as services have them). */
+#pragma once
+#include "base/err.h"
+#include "services/option.h"
+
+struct cli_command {
+	const char *name;
+	const char *summary;
+	int (*run)(int argc, char **argv);
+};
+
+int cli_status(int argc, char **argv);
+int cli_health(int argc, char **argv);
+int cli_generate(int argc, char **argv);
+int cli_chat(int argc, char **argv);
+int cli_model(int argc, char **argv);
+
+/* Parses a command's options; prints help or the error. true: go on; else *ret_status is the exit
+ * status. */
+bool cli_options(const struct opt_source *source, int argc, char **argv, struct opt_set **ret_set,
+		 int *ret_status);
+/* Prints "lockstep: message" and returns the code's exit status. */
+int cli_fail(const struct svc_err *err);
+/* The run directory: the option, or the default of this user. */
+void cli_run_dir(const struct opt_set *options, char *dir, size_t size);
