@@ -1,7 +1,8 @@
 /* lockstep-engine-tool: the engine alone, for tests and measurements. Reads jobs as JSON lines,
  * writes their results as JSON lines.
  *
- *   {"tokens":[1,2,3], "logits":"all"|"last"|"none", "generate":N, "chunk":N, "start":N}
+ *   {"tokens":[1,2,3], "logits":"all"|"last"|"none", "logits_at":[N, ...], "generate":N, "chunk":N,
+ * "start":N}
  *   {"batch":[job, job, ...]}
  *
  * A job feeds its tokens in chunks, then its own greedy choices, N of them. The jobs of a batch
@@ -39,6 +40,8 @@ struct job {
 	uint32_t n_prompt, n_total, n_known, done; /* positions fed so far */
 	uint32_t chunk, start;
 	bool all_logits, any_logits;
+	const json_t *logits_at; /* ascending positions, or NULL */
+	size_t next_at;
 	uint32_t *pages;
 	uint32_t n_pages;
 	float *logits;
@@ -130,6 +133,7 @@ static void read_job(const struct tool *tool, const json_t *object, struct job *
 	job->start = number_of(object, "start", 0);
 	job->all_logits = logits && strcmp(logits, "all") == 0;
 	job->any_logits = !logits || strcmp(logits, "none") != 0;
+	job->logits_at = json_object_get(object, "logits_at");
 	if (!job->n_prompt || job->n_total > info->ctx || !job->chunk)
 		die("a job needs tokens, a chunk above 0, and must fit --ctx", NULL);
 	job->n_pages = (job->n_total + ENGINE_PAGE_TOKENS - 1) / ENGINE_PAGE_TOKENS;
@@ -168,6 +172,17 @@ static void take_row(struct tool *tool, struct job *job, const float *row, bool 
 		job->tokens[job->n_known++] = best;
 }
 
+/* Tokens up to the next position whose logits are listed, it included; n if none is. */
+static uint32_t until_listed(struct job *job, uint32_t n, bool *ret_reached)
+{
+	if (job->next_at == json_array_size(job->logits_at))
+		return n;
+	uint32_t at = (uint32_t)json_integer_value(json_array_get(job->logits_at, job->next_at));
+	*ret_reached = job->done + n > at;
+	job->next_at += *ret_reached;
+	return *ret_reached ? at + 1 - job->done : n;
+}
+
 /* What the job puts into the next step. */
 static bool next_piece(const struct tool *tool, struct job *job, uint32_t step, uint32_t room,
 		       struct engine_seq *seq)
@@ -179,6 +194,8 @@ static bool next_piece(const struct tool *tool, struct job *job, uint32_t step, 
 		return false;
 	bool wanted = job->done + count == job->n_known &&
 		      (job->any_logits || job->n_known < job->n_total);
+	if (job->logits_at)
+		count = until_listed(job, count, &wanted);
 	*seq = (struct engine_seq){.tokens = job->tokens + job->done,
 				   .n_tokens = count,
 				   .pos = job->done,

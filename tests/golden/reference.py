@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Makes the engine's golden files from transformers in float32 on the model files' dequantised weights.
+
+Run by hand, with torch and transformers installed; needs the model files of deploy/models.tsv:
+
+    python3 tests/golden/reference.py [tiny|short|long ...]
+
+tiny: models of tiny_models.py.  short: per real model 6 prompts, 24 greedy steps each, past end tokens; the logits
+are those of one pass over prompt and answer.  long: 3,000 tokens that SmolLM2 made up, every fourth row of the last
+thousand.  Small forms go to tests/golden/data: of each row the largest logits (exact float32), their ids, and the
+log-sum-exp of all; full rows to ~/.cache/lockstep/test-data, where `tests/run --long` finds them.
+"""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import transformers
+
+import gguf_hf
+import golden
+import tiny_models
+
+TOP = 256
+CHAT = ["What is the capital of France?", "Write a Python function that returns the n-th Fibonacci number.",
+        "List three uses of a paper clip, as JSON.", "Explain in two sentences why the sky is blue.",
+        "Übersetze ins Englische: Der Hund schläft unter dem Tisch.", "1, 1, 2, 3, 5, 8, 13,"]
+PLAIN = ["The capital of France is", "def quicksort(values):\n", "In 1905, Albert Einstein published",
+         "The three states of matter are", "Der Hund schläft unter dem", "1, 1, 2, 3, 5, 8, 13,"]
+
+
+def provenance(sha256):
+    return json.dumps({"model_sha256": sha256, "torch": torch.__version__, "transformers": transformers.__version__,
+                       "arithmetic": "float32, eager attention, dequantised weights"})
+
+
+def compact(logits):
+    """Rows in the form that golden.Rows reads: ascending ids, so that they compress."""
+    ids = np.sort(np.argpartition(logits, -TOP, axis=1)[:, -TOP:], axis=1)
+    deltas = np.diff(ids, axis=1, prepend=0).astype(np.uint32)
+    wide = logits.astype(np.float64)
+    high = wide.max(1, keepdims=True)
+    lse = high[:, 0] + np.log(np.exp(wide - high).sum(1))
+    return dict(id_deltas=deltas, top=np.take_along_axis(logits, ids, 1), lse=lse)
+
+
+def forward(model, ids, keep):
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False, logits_to_keep=keep).logits[0].numpy()
+
+
+def greedy(model, prompt, count):
+    tokens, cache, feed = [], None, prompt
+    with torch.no_grad():
+        for _ in range(count):
+            out = model(torch.tensor([feed]), past_key_values=cache, use_cache=True)
+            cache, feed = out.past_key_values, [int(out.logits[0, -1].argmax())]
+            tokens += feed
+    return tokens
+
+
+def prompts_of(name, tokenizer):
+    if name == "gemma":
+        return [tokenizer(text)["input_ids"] for text in PLAIN]
+    as_chat = lambda text: tokenizer.apply_chat_template([{"role": "user", "content": text}], tokenize=False,
+                                                         add_generation_prompt=True)
+    return [tokenizer(as_chat(text), add_special_tokens=False)["input_ids"] for text in CHAT]
+
+
+def tokenizer_of(name):
+    return transformers.AutoTokenizer.from_pretrained(golden.models_dir(), gguf_file=golden.MODELS[name])
+
+
+def save(name, small, full):
+    np.savez_compressed(golden.DATA / f"{name}.npz", **small)
+    golden.FULL.mkdir(parents=True, exist_ok=True)
+    np.savez(golden.FULL / f"{name}.npz", **full)
+    print(name, (golden.DATA / f"{name}.npz").stat().st_size, "bytes")
+
+
+def make_short(name, model, about):
+    prompts, tokens, rows = prompts_of(name, tokenizer_of(name)), [], []
+    for prompt in prompts:
+        answer = greedy(model, prompt, golden.STEPS)
+        logits = forward(model, prompt + answer[:-1], golden.STEPS)
+        if logits.argmax(1).tolist() != answer:
+            print(f"{name}: one pass and stepwise decoding disagree at {(logits.argmax(1) != answer).nonzero()}")
+        tokens.append(answer)
+        rows.append(logits)
+    logits = np.concatenate(rows)
+    shared = dict(provenance=about, prompts=np.array(sum(prompts, []), dtype=np.int32),
+                  lengths=np.array([len(p) for p in prompts], dtype=np.int32), tokens=np.array(tokens, dtype=np.int32))
+    save(f"{name}-short", shared | compact(logits), shared | {"logits": logits})
+
+
+def make_text(model, tokenizer):
+    """3,400 tokens of the default model's own, drawn at temperature 0.8 from its 50 likeliest."""
+    torch.manual_seed(1)
+    ids, cache = tokenizer("Once upon a time", add_special_tokens=False)["input_ids"], None
+    feed = ids
+    with torch.no_grad():
+        while len(ids) < 3400:
+            out = model(torch.tensor([feed]), past_key_values=cache, use_cache=True)
+            best = out.logits[0, -1].topk(50)
+            pick = torch.multinomial(torch.softmax(best.values / 0.8, 0), 1)
+            cache, feed = out.past_key_values, [int(best.indices[pick])]
+            ids = ids + feed
+    return tokenizer.decode(ids)
+
+
+def make_long(name, model, about):
+    text = golden.FULL / "long.txt"
+    if name == "smollm2":
+        golden.FULL.mkdir(parents=True, exist_ok=True)
+        text.write_text(make_text(model, tokenizer_of(name)))
+    ids = tokenizer_of(name)(text.read_text())["input_ids"][:golden.LONG]
+    logits = forward(model, ids, 1000)[::4]
+    shared = dict(provenance=about, prompt=np.array(ids, dtype=np.int32))
+    save(f"{name}-long", shared | compact(logits[::8]), shared | {"logits": logits})
+
+
+def make_tiny():
+    for name in tiny_models.ALL:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.gguf")
+            sha256, overrides = tiny_models.make(name, path)
+            model, _ = gguf_hf.load(path, overrides)
+            logits = forward(model, tiny_models.tokens(name), tiny_models.ROWS)
+        np.savez_compressed(golden.DATA / f"tiny-{name}.npz", provenance=provenance(sha256), logits=logits)
+        print(name)
+
+
+def main():
+    wanted = sys.argv[1:] or ["tiny", "short", "long"]
+    torch.set_num_threads(1)
+    pathlib.Path(golden.DATA).mkdir(exist_ok=True)
+    if "tiny" in wanted:
+        make_tiny()
+    for name, file in golden.MODELS.items():
+        if not {"short", "long"} & set(wanted):
+            break
+        path = golden.models_dir() / file
+        model, _ = gguf_hf.load(path)
+        about = provenance(golden.sha256_of(path))
+        if "short" in wanted:
+            make_short(name, model, about)
+        if "long" in wanted:
+            make_long(name, model, about)
+
+
+if __name__ == "__main__":
+    main()

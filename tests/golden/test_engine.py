@@ -1,0 +1,212 @@
+"""The host engine against transformers in float32, and against itself: same bits however the work is cut."""
+import json
+import os
+import random
+
+import numpy as np
+import pytest
+
+import golden
+import tiny_models
+
+LONG_RUN = bool(os.environ.get("LOCKSTEP_LONG"))
+FAMILIES = ["f32-v1", "a16-v1"]
+FRANCE = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182, 2,
+          198, 1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198]
+PARIS = [504, 3575, 282, 4649, 314, 7042, 30, 2]
+
+
+def model_path(name):
+    path = golden.models_dir() / golden.MODELS[name]
+    if not path.exists():
+        pytest.skip(f"{path} isn't here (deploy/fetch-model)")
+    return path
+
+
+def isas():
+    """What this CPU runs; scalar and auto at least."""
+    flags = open("/proc/cpuinfo").read()
+    wanted = [("scalar", "fpu"), ("avx2", " avx2 "), ("avx512", " avx512_vnni ")]
+    return [isa for isa, flag in wanted if flag in flags]
+
+
+def load_rows(name):
+    """Full rows where they are (tests/run --long, after reference.py), else the committed form."""
+    full = golden.FULL / f"{name}.npz"
+    return np.load(full if LONG_RUN and full.exists() else golden.DATA / f"{name}.npz")
+
+
+def raw_rows(path, vocab, last=None):
+    rows = np.fromfile(path, dtype=np.float32).reshape(-1, vocab)
+    return rows if last is None else rows[-last:]
+
+
+def check_gate(rows, logits, mean, highest, gap, capsys, title):
+    kl, flips = rows.kl(logits), rows.flips(logits)
+    with capsys.disabled():
+        print(f"\n  {title}: KL mean {kl.mean():.2e}, max {kl.max():.2e}, {len(flips)} argmax differences in {len(rows)}"
+              f" rows (largest gap {flips.max() if len(flips) else 0:.1e}); outside the stored rows: probability"
+              f" {rows.outside().mean():.1e}")
+    assert kl.min() > -1e-12
+    assert kl.mean() <= mean and kl.max() <= highest
+    assert not len(flips) or flips.max() <= gap
+
+
+# ---- fidelity
+
+GATES = {"f32-v1": (1e-9, 1e-8, 1e-4), "a16-v1": (2e-6, 2e-5, 0.02)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", list(golden.MODELS))
+def test_same_prefix_gate(name, family, tmp_path, capsys):
+    file, raw = load_rows(f"{name}-short"), tmp_path / "logits"
+    rows, logits, start = golden.Rows(file), [], 0
+    model = model_path(name)
+    assert json.loads(str(file["provenance"]))["model_sha256"] == golden.sha256_of(model)
+    jobs = []
+    for length, answer in zip(file["lengths"], file["tokens"]):
+        prompt = file["prompts"][start:start + length].tolist()
+        jobs.append({"tokens": prompt + answer[:-1].tolist(), "logits": "all"})
+        start += length
+    golden.run_engine(model, jobs, family=family, ctx=512, threads=2, raw=raw)
+    vocab = raw.stat().st_size // 4 // sum(len(job["tokens"]) for job in jobs)
+    every = np.memmap(raw, dtype=np.float32, mode="r").reshape(-1, vocab)
+    end = 0
+    for job in jobs:
+        end += len(job["tokens"])
+        logits.append(every[end - golden.STEPS:end])
+    check_gate(rows, np.concatenate(logits), *GATES[family], capsys, f"{name} {family}")
+
+
+@pytest.mark.parametrize("name", list(golden.MODELS))
+def test_long_context_gate(name, tmp_path, capsys):
+    file, raw = load_rows(f"{name}-long"), tmp_path / "logits"
+    rows, tokens = golden.Rows(file), file["prompt"].tolist()
+    step = 1000 // len(rows)
+    wanted = list(range(len(tokens) - 1000, len(tokens), step))[:len(rows)]
+    # One decoded token at each wanted position: the others need no logits.
+    jobs = [{"tokens": tokens, "logits_at": wanted}]
+    golden.run_engine(model_path(name), jobs, family="a16-v1", ctx=4096, threads=2, raw=raw)
+    vocab = raw.stat().st_size // 4 // len(wanted)
+    check_gate(rows, raw_rows(raw, vocab), 1e-5, 1e-4, 0.02, capsys, f"{name} a16-v1, {golden.LONG} tokens")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_default_model_answers(family):
+    job = {"tokens": FRANCE, "generate": 8}
+    [result] = golden.run_engine(model_path("smollm2"), [job], family=family, ctx=256, threads=2)
+    assert result["tokens"] == PARIS
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """Path of each tiny model, made once, and checked to be what its reference was made of."""
+    folder, paths = tmp_path_factory.mktemp("tiny"), {}
+    for name in tiny_models.ALL:
+        paths[name] = folder / f"{name}.gguf"
+        sha256, _ = tiny_models.make(name, paths[name])
+        file = np.load(golden.DATA / f"tiny-{name}.npz")
+        assert json.loads(str(file["provenance"]))["model_sha256"] == sha256, "tiny_models.py changed: reference.py tiny"
+    return paths
+
+
+@pytest.mark.parametrize("name", list(tiny_models.ALL))
+def test_tiny_gate(name, tiny, tmp_path, capsys):
+    rows, raw = golden.Rows(np.load(golden.DATA / f"tiny-{name}.npz")), tmp_path / "logits"
+    for family, (mean, highest, gap) in GATES.items():
+        golden.run_engine(tiny[name], [{"tokens": tiny_models.tokens(name), "logits": "all"}], family=family,
+                          ctx=tiny_models.LENGTH, raw=raw)
+        logits = raw_rows(raw, tiny_models.VOCAB, tiny_models.ROWS)
+        check_gate(rows, logits, mean, highest, gap, capsys, f"{name} {family}")
+
+
+# ---- the same bits
+
+def hashes(results):
+    """Of a job's rows; in a list of results, of each."""
+    return [result["xxh3"] for result in results] if isinstance(results, list) else results["xxh3"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", list(tiny_models.ALL))
+def test_tiny_bits(name, family, tiny):
+    """Chunks, threads, instruction sets, company: the hash of every position's logits stays."""
+    tokens, ctx = tiny_models.tokens(name)[:200], tiny_models.LENGTH
+    job = {"tokens": tokens, "logits": "all", "generate": 20}
+    [base] = golden.run_engine(tiny[name], [job | {"chunk": 512}], family=family, isa="auto", ctx=ctx)
+    assert base["status"] == "ok" and len(base["xxh3"]) == 220 and len(set(base["xxh3"])) > 200
+    for isa in isas():
+        for threads in (1, 2, 4):
+            jobs = [job | {"chunk": chunk} for chunk in ((1, 7, 64) if threads == 2 else (200,))]
+            for result in golden.run_engine(tiny[name], jobs, family=family, isa=isa, threads=threads, ctx=ctx):
+                assert result["xxh3"] == base["xxh3"], (isa, threads)
+    others = [{"tokens": tokens[i:i + 5 + 11 * i], "generate": 3 * i, "chunk": 3 + i, "start": 2 * i, "logits": "all"}
+              for i in range(1, 16)]
+    [crowd] = golden.run_engine(tiny[name], [others + [job | {"chunk": 17, "start": 5}]], family=family, threads=2, ctx=ctx)
+    assert crowd[-1]["xxh3"] == base["xxh3"] and crowd[-1]["tokens"] == base["tokens"]
+    alone = golden.run_engine(tiny[name], [other | {"start": 0} for other in others], family=family, ctx=ctx)
+    assert hashes(alone) == hashes(crowd[:-1])
+
+
+@pytest.mark.parametrize("name", ["smollm2", "gemma"] + (["qwen2.5"] if LONG_RUN else []))
+def test_real_bits(name):
+    model, draw = model_path(name), random.Random(7)
+    file = np.load(golden.DATA / f"{name}-long.npz")
+    tokens = file["prompt"][:150].tolist()
+    job = {"tokens": tokens, "logits": "all", "generate": 8}
+    [base] = golden.run_engine(model, [job], ctx=512, threads=2)
+    for threads, chunks in ((2, (1, 7, 64)), (1, (64,)), (4, (150,))):
+        results = golden.run_engine(model, [job | {"chunk": chunk} for chunk in chunks], ctx=512, threads=threads)
+        assert all(result["xxh3"] == base["xxh3"] for result in results), threads
+    others = []
+    for _ in range(15):
+        at, length = draw.randrange(2000), draw.randrange(1, 60)
+        others.append({"tokens": file["prompt"][at:at + length].tolist(), "generate": draw.randrange(1, 12),
+                       "chunk": draw.choice([1, 7, 64]), "start": draw.randrange(8), "logits": "none"})
+    [crowd] = golden.run_engine(model, [others + [job | {"chunk": 31, "start": 3}]], ctx=512, threads=2)
+    assert crowd[-1]["xxh3"] == base["xxh3"]
+    short = job | {"tokens": tokens[:24], "generate": 4}
+    results = [golden.run_engine(model, [short], ctx=512, threads=2, isa=isa)[0] for isa in isas()]
+    assert all(result["xxh3"][:24] == base["xxh3"][:24] for result in results)
+    assert all(result == results[0]["xxh3"] for result in hashes(results))
+
+
+def test_long_context_bits():
+    """Past window, page and item borders: decode and chunked prefill agree at 1,100 tokens."""
+    file = np.load(golden.DATA / "gemma-long.npz")
+    job = {"tokens": file["prompt"][:1100].tolist(), "logits_at": list(range(1000, 1100, 9))}
+    model = model_path("gemma")
+    results = [golden.run_engine(model, [job | {"chunk": chunk}], ctx=2048, threads=2)[0] for chunk in (512, 100)]
+    assert len(results[0]["xxh3"]) == 12 and results[0]["xxh3"] == results[1]["xxh3"]
+
+
+# ---- the packed region
+
+def test_region_is_attached_again(tiny, tmp_path):
+    region, job = tmp_path / "region", {"tokens": [1, 2, 3], "logits": "all"}
+    fresh = golden.run_engine(tiny["qwen3"], [job], ctx=64, region=region)
+    bytes_before = region.read_bytes()
+    again = golden.run_engine(tiny["qwen3"], [job], ctx=64, region=region, check=True)
+    assert hashes(fresh) == hashes(again) and region.read_bytes() == bytes_before
+
+
+@pytest.mark.parametrize("damage", [("magic", 0, "no magic"), ("version", 8, "layout version"), ("ctx", 64, "header hash"),
+                                    ("content", -100, "content differs")], ids=lambda damage: damage[0])
+def test_damaged_region_is_refused(damage, tiny, tmp_path):
+    region, job = tmp_path / "region", {"tokens": [1, 2, 3]}
+    golden.run_engine(tiny["qwen3"], [job], ctx=64, region=region)
+    content = bytearray(region.read_bytes())
+    content[damage[1]] ^= 1
+    region.write_bytes(content)
+    with pytest.raises(AssertionError, match=damage[2]):
+        golden.run_engine(tiny["qwen3"], [job], ctx=64, region=region, check=True)
+
+
+def test_region_of_another_model_is_refused(tiny, tmp_path):
+    region = tmp_path / "region"
+    golden.run_engine(tiny["qwen3"], [{"tokens": [1]}], ctx=64, region=region)
+    other = tmp_path / "other.gguf"
+    other.write_bytes(tiny["qwen3"].read_bytes().replace(b"general.architecture", b"general.architecture", 1) + b"\0" * 32)
+    with pytest.raises(AssertionError, match="packed from model"):
+        golden.run_engine(other, [{"tokens": [1]}], ctx=64, region=region)
