@@ -36,11 +36,18 @@ static void store_pages(struct worker *worker, struct sequence *sequence)
 	atomic_store_explicit(&sequence->body->n_pages, sequence->n_pages, memory_order_release);
 }
 
+/* A sealed page may be another sequence's too and is worth keeping: pages_collect decides. */
+static void release(struct worker *worker, uint32_t page)
+{
+	if (!prefix_is_sealed(&worker->svc->run, page))
+		page_drop(&worker->svc->run, page);
+}
+
 static void drop_pages_from(struct worker *worker, struct sequence *sequence, uint32_t first)
 {
 	atomic_store_explicit(&sequence->body->n_pages, first, memory_order_release);
 	for (uint32_t i = first; i < sequence->n_pages; i++)
-		page_drop(&worker->svc->run, sequence->pages[i]);
+		release(worker, sequence->pages[i]);
 	sequence->n_pages = first;
 }
 
@@ -110,6 +117,46 @@ static bool load(struct worker *worker, struct sequence *sequence)
 	return true;
 }
 
+/* Starts behind the pages that an earlier request has computed already. At least one position is
+ * left to compute, and a prompt whose log-probabilities are asked for needs them all. */
+static void share_prefix(struct worker *worker, struct sequence *sequence)
+{
+	struct shm_run *run = &worker->svc->run;
+	const int32_t *ids =
+		body_region(run, sequence->body, REGION_IDS, sequence->n_known * sizeof *ids, NULL);
+	struct prefix_key key = worker->prefix_identity;
+	if (!ids || !worker->prefix_cache || (sequence->body->params.flags & BODY_PROMPT_LOGPROBS))
+		return;
+	while ((sequence->n_pages + 1) * PAGE_POSITIONS < sequence->n_known) {
+		key = prefix_next(key, ids + (size_t)sequence->n_pages * PAGE_POSITIONS);
+		uint32_t page = prefix_find(run, key);
+		if (page == PAGE_NONE)
+			break;
+		sequence->pages[sequence->n_pages++] = page;
+		store_pages(worker, sequence);
+	}
+	sequence->n_kv = sequence->n_pages * PAGE_POSITIONS;
+	atomic_store(&sequence->body->n_cached, sequence->n_kv);
+	atomic_store_explicit(&sequence->body->n_kv, sequence->n_kv, memory_order_release);
+	svc_beat(worker->svc);
+}
+
+void sequence_seal(struct worker *worker, struct sequence *sequence, uint32_t from)
+{
+	struct shm_run *run = &worker->svc->run;
+	const int32_t *ids =
+		body_region(run, sequence->body, REGION_IDS, sequence->n_kv * sizeof *ids, NULL);
+	struct prefix_key key = worker->prefix_identity;
+	uint32_t first = from / PAGE_POSITIONS, end = sequence->n_kv / PAGE_POSITIONS;
+	if (!ids || !worker->prefix_cache || first == end)
+		return;
+	for (uint32_t i = 0; i < end && i < sequence->n_pages; i++) {
+		key = prefix_next(key, ids + (size_t)i * PAGE_POSITIONS);
+		if (i >= first)
+			prefix_seal(run, sequence->pages[i], key);
+	}
+}
+
 /* The place in the table, with its page table memory. */
 static struct sequence *next_entry(struct worker *worker)
 {
@@ -155,6 +202,8 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 	}
 	atomic_store(&body->row, sequence->row + 1);
 	worker->n_sequences++;
+	if (sequence->n_kv == 0)
+		share_prefix(worker, sequence);
 	return true;
 }
 
@@ -166,13 +215,33 @@ void sequence_close(struct worker *worker, struct sequence *sequence)
 	*last = closed;
 }
 
+/* Free pages first; then the sealed page here that nobody refers to and that was used longest ago.
+ */
+static uint32_t take_page(struct worker *worker)
+{
+	struct shm_run *run = &worker->svc->run;
+	uint32_t page = page_take(run, &worker->page_cursor);
+	if (page != PAGE_NONE)
+		return page;
+	pages_collect(worker);
+	while ((page = page_take(run, &worker->page_cursor)) == PAGE_NONE) {
+		uint32_t oldest = prefix_oldest(run, worker->may_go);
+		if (oldest == PAGE_NONE)
+			return PAGE_NONE;
+		/* It is free now unless another worker holds it too. */
+		worker->may_go[oldest] = 0;
+		page_drop(run, oldest);
+	}
+	return page;
+}
+
 bool sequence_reserve(struct worker *worker, struct sequence *sequence, uint32_t n)
 {
 	uint32_t need = (n + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
 	if (need > worker->pages_per_sequence)
 		return false;
 	while (sequence->n_pages < need) {
-		uint32_t page = page_take(&worker->svc->run, &worker->page_cursor);
+		uint32_t page = take_page(worker);
 		if (page == PAGE_NONE)
 			return false;
 		sequence->pages[sequence->n_pages++] = page;
@@ -208,7 +277,7 @@ void sequence_reclaim(struct worker *worker, uint32_t slot)
 	atomic_store(&body->n_pages, 0);
 	atomic_store(&body->row, 0);
 	for (uint32_t i = 0; i < n; i++)
-		page_drop(&svc->run, pages[i]);
+		release(worker, pages[i]);
 	if (claim == CLAIM_FENCED)
 		row_quarantine(&svc->run, slot, svc->fenced_number);
 	else if (row)
@@ -233,7 +302,7 @@ static void mark_referenced(struct worker *worker, void (*mark)(struct worker *,
 
 static void mark_one(struct worker *worker, uint32_t page)
 {
-	worker->referenced[page] = 1;
+	worker->may_go[page] = 0;
 }
 
 static void hold_one(struct worker *worker, uint32_t page)
@@ -247,12 +316,25 @@ static void hold_one(struct worker *worker, uint32_t page)
 void pages_collect(struct worker *worker)
 {
 	struct shm_run *run = &worker->svc->run;
-	memset(worker->referenced, 0, run->n_pages);
+	for (uint32_t page = 0; page < run->n_pages; page++)
+		worker->may_go[page] = page_is_mine(run, page);
 	mark_referenced(worker, mark_one);
 	for (uint32_t page = 0; page < run->n_pages; page++)
-		if (!worker->referenced[page])
+		if (worker->may_go[page] && !prefix_is_sealed(run, page)) {
 			page_drop(run, page);
+			worker->may_go[page] = 0;
+		}
 	worker->collected_us = svc_now_us();
+}
+
+uint32_t pages_available(struct worker *worker)
+{
+	struct shm_run *run = &worker->svc->run;
+	uint32_t n = page_count_free(run);
+	pages_collect(worker);
+	for (uint32_t page = 0; page < run->n_pages; page++)
+		n += worker->may_go[page];
+	return n;
 }
 
 /* A dead worker's slots must have been taken over before: then every page that matters is in a
@@ -272,6 +354,9 @@ void pages_adopt_from_dead(struct worker *worker)
 		if (!gone)
 			continue;
 		mark_referenced(worker, hold_one);
+		for (uint32_t page = 0; page < run->n_pages; page++)
+			if (prefix_is_sealed(run, page))
+				hold_one(worker, page);
 		page_drop_all(run, entry);
 		log_info("KV pages of a dead worker (entry %u) are held by this one now", entry);
 	}

@@ -111,10 +111,8 @@ static void admit(struct worker *worker)
 			return;
 		bool cancelled = slot_is_cancelled(&svc->run, slot);
 		bool fits = room && row_is_available(&svc->run);
-		if (fits && page_count_free(&svc->run) < pages_wanted(worker, slot)) {
-			pages_collect(worker);
-			fits = page_count_free(&svc->run) >= pages_wanted(worker, slot);
-		}
+		if (fits && page_count_free(&svc->run) < pages_wanted(worker, slot))
+			fits = pages_available(worker) >= pages_wanted(worker, slot);
 		/* In order of arrival: nobody overtakes the first one, even if it would fit. */
 		if (!fits && !cancelled)
 			return;
@@ -184,9 +182,6 @@ static bool make_room(struct worker *worker, uint32_t slot, uint32_t n)
 		struct sequence *sequence = find(worker, slot);
 		if (!sequence)
 			return false;
-		if (sequence_reserve(worker, sequence, sequence->n_kv + n))
-			return true;
-		pages_collect(worker);
 		if (sequence_reserve(worker, sequence, sequence->n_kv + n))
 			return true;
 		struct sequence *victim = youngest(worker);
@@ -346,6 +341,7 @@ static void commit(struct worker *worker, uint32_t index)
 		atomic_store(&body->first_us, now);
 	atomic_store(&body->last_us, now);
 	atomic_store_explicit(&body->n_kv, sequence->n_kv, memory_order_release);
+	sequence_seal(worker, sequence, sequence->n_kv - sequence->n_take);
 	fault_point("worker.commit");
 	if (!sample)
 		return;
@@ -465,9 +461,9 @@ static enum svc_code allocate(struct worker *worker, struct svc_err *err)
 	worker->outstanding = calloc(run->n_table, sizeof *worker->outstanding);
 	worker->step = calloc(n, sizeof *worker->step);
 	worker->tokens = calloc(WORKER_MAX_ROWS, sizeof *worker->tokens);
-	worker->referenced = calloc(run->n_pages, 1);
+	worker->may_go = calloc(run->n_pages, 1);
 	if (!worker->sequences || !worker->page_tables || !worker->outstanding || !worker->step ||
-	    !worker->tokens || !worker->referenced)
+	    !worker->tokens || !worker->may_go)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	for (uint32_t i = 0; i < n; i++)
 		worker->sequences[i].pages =
@@ -500,6 +496,9 @@ static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct
 				"made for %zu and %u",
 				info->page_bytes, info->config.n_vocab, (size_t)svc->run.page_bytes,
 				svc->run.n_vocab);
+	worker->prefix_cache = opt_bool(svc->options, "prefix-cache");
+	worker->prefix_identity =
+		prefix_start((const uint64_t[2]){info->identity.low, info->identity.high});
 	log_info("engine: %s, %s, %u threads", config->family, info->isa, info->threads);
 	return engine_set_pages(worker->engine, run_page(&svc->run, 0), svc->run.page_bytes,
 				svc->run.n_pages, err);
@@ -538,7 +537,7 @@ static void stop(struct svc *svc)
 	free(worker->outstanding);
 	free(worker->step);
 	free(worker->tokens);
-	free(worker->referenced);
+	free(worker->may_go);
 	free(worker);
 	svc->role_state = NULL;
 }

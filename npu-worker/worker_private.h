@@ -8,6 +8,7 @@
 #include "npu-worker/engine/engine.h"
 #include "services/slots.h"
 #include "shm/page.h"
+#include "shm/prefix.h"
 
 #define WORKER_MAX_ROWS 512u
 
@@ -43,7 +44,9 @@ struct worker {
 	/* One step. */
 	struct engine_seq *step; /* [n_slots] */
 	int32_t *tokens;	 /* [WORKER_MAX_ROWS] */
-	uint8_t *referenced;	 /* [n_pages], for the collection of pages */
+	uint8_t *may_go;	 /* [n_pages]: mine, and no slot refers to it (pages_collect) */
+	bool prefix_cache;
+	struct prefix_key prefix_identity;
 };
 
 /* ---- weights.c */
@@ -66,7 +69,11 @@ bool sequence_reserve(struct worker *worker, struct sequence *sequence, uint32_t
 void sequence_preempt(struct worker *worker, struct sequence *sequence);
 /* STAGE_RECLAIM: gives everything back and passes to DONE. */
 void sequence_reclaim(struct worker *worker, uint32_t slot);
-/* Drops pages that carry my bit and that no slot refers to. */
+/* Makes the pages that were completed since position `from` findable. After the step's commit. */
+void sequence_seal(struct worker *worker, struct sequence *sequence, uint32_t from);
+/* Drops unsealed pages that carry my bit and that no slot refers to; fills may_go. */
 void pages_collect(struct worker *worker);
+/* Free pages, and sealed ones that could be let go. */
+uint32_t pages_available(struct worker *worker);
 /* Before a dead worker's pages are let go: holds every page that a running slot refers to. */
 void pages_adopt_from_dead(struct worker *worker);

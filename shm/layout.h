@@ -269,9 +269,21 @@ _Static_assert(sizeof(struct body) == 14 * SHM_LINE, "header");
 
 /* A page's word: generation 48 bits, mask of holding npu-workers 16 bits (bit = incarnation entry).
  * Mask 0: free. */
+#define PAGE_MASK_BITS 16u
+
 struct page_word {
 	_Atomic uint64_t word;
 };
+
+/* What a full page holds (shm/prefix.h). Written by a worker that holds it; `sealed` last. */
+struct page_seal {
+	_Atomic uint64_t sealed; /* the page's generation when it was sealed; 0: not sealed */
+	_Atomic uint64_t key_low, key_high;
+	_Atomic uint64_t checksum; /* XXH3-64 of the page */
+	_Atomic uint64_t used_us;  /* CLOCK_MONOTONIC, for eviction */
+	uint8_t pad[24];
+};
+_Static_assert(sizeof(struct page_seal) == SHM_LINE, "one line");
 
 /* A row's word: 0 free, else slot index + 1 in the low 16 bits and the low 48 bits of the slot's
  * generation. */
@@ -332,8 +344,9 @@ struct ctl {
 	uint64_t blocks_offset; /* _Atomic uint32_t[n_blocks]: 0 free, else slot index + 1 */
 	uint64_t pages_offset;	/* struct page_word[n_pages] */
 	uint64_t rows_offset;	/* struct row_word[n_slots] */
+	uint64_t seals_offset;	/* struct page_seal[n_pages] */
 	uint64_t total_bytes;
-	uint8_t pad1[24];
+	uint8_t pad1[16];
 };
 _Static_assert(offsetof(struct ctl, counters) % SHM_LINE == 0, "lines");
 _Static_assert(offsetof(struct ctl, incs) % SHM_LINE == 0, "lines");

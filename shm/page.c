@@ -3,10 +3,9 @@
 #include "shm/incarnation.h"
 #include "shm/slot.h"
 
-#define MASK_BITS 16u
-#define MASK_ALL  ((1ull << MASK_BITS) - 1)
+#define MASK_ALL ((1ull << PAGE_MASK_BITS) - 1)
 
-_Static_assert(INC_WORKER_END <= MASK_BITS, "a bit for every worker");
+_Static_assert(INC_WORKER_END <= PAGE_MASK_BITS, "a bit for every worker");
 
 uint32_t page_take(struct shm_run *run, uint32_t *cursor)
 {
@@ -16,7 +15,7 @@ uint32_t page_take(struct shm_run *run, uint32_t *cursor)
 		uint64_t word = atomic_load(&run->page_words[page].word);
 		if (word & MASK_ALL)
 			continue;
-		uint64_t next = ((word >> MASK_BITS) + 1) << MASK_BITS | bit;
+		uint64_t next = ((word >> PAGE_MASK_BITS) + 1) << PAGE_MASK_BITS | bit;
 		if (atomic_compare_exchange_strong(&run->page_words[page].word, &word, next)) {
 			*cursor = page + 1;
 			return page;
@@ -60,6 +59,12 @@ bool page_is_holder(const struct shm_run *run, uint32_t entry)
 	return false;
 }
 
+bool page_is_mine(const struct shm_run *run, uint32_t page)
+{
+	return atomic_load_explicit(&run->page_words[page].word, memory_order_relaxed) >> run->me &
+	       1;
+}
+
 uint32_t page_count_free(const struct shm_run *run)
 {
 	uint32_t n = 0;
@@ -73,9 +78,7 @@ uint32_t page_count_mine(const struct shm_run *run)
 {
 	uint32_t n = 0;
 	for (uint32_t page = 0; page < run->n_pages; page++)
-		n += (atomic_load_explicit(&run->page_words[page].word, memory_order_relaxed) >>
-			      run->me &
-		      1) != 0;
+		n += page_is_mine(run, page);
 	return n;
 }
 

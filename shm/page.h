@@ -19,6 +19,7 @@ void page_drop(struct shm_run *run, uint32_t page);
  * are held again. */
 void page_drop_all(struct shm_run *run, uint32_t entry);
 bool page_is_holder(const struct shm_run *run, uint32_t entry);
+bool page_is_mine(const struct shm_run *run, uint32_t page);
 uint32_t page_count_free(const struct shm_run *run);
 /* Pages with my bit. */
 uint32_t page_count_mine(const struct shm_run *run);

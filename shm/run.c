@@ -68,7 +68,10 @@ static enum svc_code bind_control(struct shm_run *run, struct svc_err *err)
 			seg_at(&run->control, ctl->pages_offset, (uint64_t)run->n_pages * 8);
 		run->row_words =
 			seg_at(&run->control, ctl->rows_offset, (uint64_t)run->n_slots * 8);
-		sane = run->slots && run->blocks && run->page_words && run->row_words;
+		run->page_seals = seg_at(&run->control, ctl->seals_offset,
+					 (uint64_t)run->n_pages * sizeof *run->page_seals);
+		sane = run->page_seals && run->slots && run->blocks && run->page_words &&
+		       run->row_words;
 	}
 	if (!sane)
 		return svc_fail(err, SVC_CORRUPT, __func__, "%s/control: sizes are out of range",
@@ -88,6 +91,8 @@ static size_t control_bytes(const struct run_plan *plan, struct ctl *ret_offsets
 	at += round_line((uint64_t)plan->n_pages * 8);
 	ret_offsets->rows_offset = at;
 	at += round_line((uint64_t)plan->n_slots * 8);
+	ret_offsets->seals_offset = at;
+	at += (uint64_t)plan->n_pages * sizeof(struct page_seal);
 	ret_offsets->total_bytes = at;
 	return (size_t)at;
 }
@@ -218,6 +223,7 @@ enum svc_code run_create(const char *dir, const char *bulk_dir, const struct run
 	ctl->blocks_offset = offsets.blocks_offset;
 	ctl->pages_offset = offsets.pages_offset;
 	ctl->rows_offset = offsets.rows_offset;
+	ctl->seals_offset = offsets.seals_offset;
 	ctl->total_bytes = offsets.total_bytes;
 	code = fill_config(ctl, plan, err);
 	if (code == SVC_OK)

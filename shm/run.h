@@ -24,6 +24,7 @@ struct shm_run {
 	_Atomic uint32_t *blocks;
 	struct page_word *page_words;
 	struct row_word *row_words;
+	struct page_seal *page_seals;
 	/* Private copies of what was checked at attach: a peer may overwrite the segment's. */
 	uint32_t n_slots, n_table, n_blocks, n_pages, n_vocab, ctx;
 	uint64_t page_bytes;
