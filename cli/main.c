@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "tokenizer/tok_command.h"
+#include "tokenizer/tokenizer.h"
 
 static const struct cli_command commands[] = {
 	{"status", "the processes, their state, slots and queue", cli_status},

@@ -1,0 +1,111 @@
+#include "tokenizer/prompt.h"
+
+#include <stdlib.h>
+
+static enum svc_code pieces_of(struct prompt *prompt, struct svc_err *err)
+{
+	size_t n = prompt->rendered.piece_count;
+	prompt->pieces = calloc(n ? n : 1, sizeof *prompt->pieces);
+	if (!prompt->pieces)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	for (size_t i = 0; i < n; i++) {
+		const struct tmpl_piece *piece = &prompt->rendered.pieces[i];
+		prompt->pieces[i] = (struct tok_piece){
+			{prompt->rendered.text + piece->offset, piece->length}, piece->trusted};
+	}
+	prompt->n_pieces = n;
+	return SVC_OK;
+}
+
+/* The text of a special token, for templates that print bos_token. */
+static struct span token_text(const struct tok *tok, int32_t id)
+{
+	return id < 0 ? (struct span){NULL, 0} : tok_token_bytes(tok, id);
+}
+
+static enum svc_code choose_template(const struct prompt_source *source, const json_t *chat,
+				     struct tmpl **ret_own, const struct tmpl **ret_tmpl,
+				     struct svc_err *err)
+{
+	const json_t *given = json_object_get(chat, "chat_template");
+	*ret_own = NULL;
+	*ret_tmpl = source->tmpl;
+	if (json_is_string(given)) {
+		struct span text = {json_string_value(given), json_string_length(given)};
+		enum svc_code code = tmpl_compile(text, ret_own, err);
+		*ret_tmpl = *ret_own;
+		if (code != SVC_OK) {
+			svc_err_prefix(err, "chat_template");
+			return code == SVC_UNSUPPORTED ? (err->code = SVC_INVALID) : code;
+		}
+	}
+	if (!*ret_tmpl)
+		return svc_fail_param(
+			err, SVC_INVALID, "messages",
+			"this model has no chat template; use /v1/completions, or start with "
+			"--chat-template FILE");
+	return SVC_OK;
+}
+
+enum svc_code prompt_from_chat(const struct prompt_source *source, struct span chat,
+			       struct prompt *ret_prompt, struct svc_err *err)
+{
+	struct prompt prompt = {0};
+	struct tmpl *own = NULL;
+	const struct tmpl *tmpl = NULL;
+	json_t *root = json_loadb(chat.ptr, chat.len, 0, NULL);
+	if (!json_is_object(root)) {
+		json_decref(root);
+		return svc_fail(err, SVC_CORRUPT, __func__,
+				"the request's messages can't be read back");
+	}
+	enum svc_code code = choose_template(source, root, &own, &tmpl, err);
+	if (code == SVC_OK) {
+		const struct tmpl_input input = {
+			.messages = json_object_get(root, "messages"),
+			.tools = json_object_get(root, "tools"),
+			.documents = json_object_get(root, "documents"),
+			.kwargs = json_object_get(root, "chat_template_kwargs"),
+			.add_generation_prompt =
+				json_is_true(json_object_get(root, "add_generation_prompt")),
+			.join_parts = !tmpl_takes_parts(tmpl),
+			.bos_token = token_text(source->tok, tok_bos_id(source->tok)),
+			.eos_token = token_text(source->tok, tok_eos_id(source->tok)),
+			.pad_token = token_text(source->tok, tok_pad_id(source->tok)),
+			.unk_token = token_text(source->tok, tok_unk_id(source->tok)),
+			.now_s = source->now_s,
+		};
+		code = tmpl_render(tmpl, &input, &prompt.rendered, err);
+		/* Whatever the template can't do with this conversation is the request's error, not
+		 * the server's. */
+		if (code == SVC_UNSUPPORTED)
+			code = err->code = SVC_INVALID;
+	}
+	if (code == SVC_OK)
+		code = pieces_of(&prompt, err);
+	tmpl_free(own);
+	json_decref(root);
+	if (code != SVC_OK) {
+		prompt_free(&prompt);
+		return code;
+	}
+	*ret_prompt = prompt;
+	return SVC_OK;
+}
+
+enum svc_code prompt_from_text(struct span text, struct prompt *ret_prompt, struct svc_err *err)
+{
+	struct tok_piece *piece = calloc(1, sizeof *piece);
+	if (!piece)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	*piece = (struct tok_piece){text, true};
+	*ret_prompt = (struct prompt){.pieces = piece, .n_pieces = 1};
+	return SVC_OK;
+}
+
+void prompt_free(struct prompt *prompt)
+{
+	tmpl_output_free(&prompt->rendered);
+	free(prompt->pieces);
+	*prompt = (struct prompt){0};
+}
