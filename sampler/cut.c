@@ -1,36 +1,86 @@
 #include "sampler/cut.h"
 
-#define DIGIT_BITS 8
-#define DIGITS	   (1u << DIGIT_BITS)
+#define BITS_MAX   11
+#define DIGITS_MAX (1u << BITS_MAX)
 
-/* Lowest bit of the topmost digit in which the ranks differ. */
-static unsigned first_shift(const struct smp_ranked *items, size_t n)
+/* Some bits of a rank. */
+struct digit {
+	unsigned shift, bits;
+};
+
+static unsigned digit_of(uint64_t rank, struct digit digit)
 {
-	uint64_t differing = 0;
-	for (size_t i = 1; i < n; i++)
-		differing |= items[i].rank ^ items[0].rank;
-	unsigned top = differing ? 64u - (unsigned)__builtin_clzll(differing) : DIGIT_BITS;
-	return top > DIGIT_BITS ? top - DIGIT_BITS : 0;
+	return (unsigned)(rank >> digit.shift) & ((1u << digit.bits) - 1);
 }
 
-uint64_t smp_cut(struct smp_ranked *items, size_t n, uint64_t goal)
+/* The next digit ends at bit `top`. Few items don't pay for many sums. */
+static struct digit digit_below(unsigned top, size_t n)
 {
-	unsigned shift = first_shift(items, n);
-	while (n) {
-		uint64_t masses[DIGITS] = {0};
-		for (size_t i = 0; i < n; i++)
-			masses[items[i].rank >> shift & (DIGITS - 1)] += items[i].mass;
-		unsigned digit = 0;
-		for (; digit < DIGITS && masses[digit] < goal; digit++)
-			goal -= masses[digit];
-		size_t kept = 0;
-		for (size_t i = 0; i < n; i++)
-			if ((items[i].rank >> shift & (DIGITS - 1)) == digit)
-				items[kept++] = items[i];
-		n = kept;
-		if (n == 1)
-			return items[0].rank;
-		shift = shift > DIGIT_BITS ? shift - DIGIT_BITS : 0;
+	unsigned bits = n < 4096 ? 6 : BITS_MAX;
+	return (struct digit){top > bits ? top - bits : 0, bits};
+}
+
+/* The topmost bit in which the ranks differ, plus one. */
+static unsigned top_find(const uint64_t *ranks, size_t n)
+{
+	uint64_t differing = 1;
+	for (size_t i = 1; i < n; i++)
+		differing |= ranks[i] ^ ranks[0];
+	return 64u - (unsigned)__builtin_clzll(differing);
+}
+
+/* The digit's value in which the prefix ends, one too many if it doesn't. Takes what stands before
+ * it off the goal. */
+static unsigned value_find(const uint64_t *sums, struct digit digit, uint64_t *goal)
+{
+	unsigned value = 0;
+	for (; value < 1u << digit.bits && sums[value] < *goal; value++)
+		*goal -= sums[value];
+	return value;
+}
+
+/* The first round reads the arrays and leaves the items in whose digit the prefix ends; the next
+ * ones narrow them. */
+static size_t first_round(const uint64_t *ranks, const uint64_t *masses, size_t n,
+			  struct digit digit, uint64_t *goal, struct smp_ranked *ret_items)
+{
+	uint64_t sums[DIGITS_MAX];
+	memset(sums, 0, sizeof *sums << digit.bits);
+	for (size_t i = 0; i < n; i++)
+		sums[digit_of(ranks[i], digit)] += masses ? masses[i] : 1;
+	unsigned value = value_find(sums, digit, goal);
+	size_t kept = 0;
+	for (size_t i = 0; i < n;
+	     i++) { /* without a branch that would be guessed wrong half of the time */
+		ret_items[kept] = (struct smp_ranked){ranks[i], masses ? masses[i] : 1};
+		kept += digit_of(ranks[i], digit) == value;
 	}
-	return UINT64_MAX;
+	return kept;
+}
+
+static size_t next_round(struct smp_ranked *items, size_t n, struct digit digit, uint64_t *goal)
+{
+	uint64_t sums[DIGITS_MAX];
+	memset(sums, 0, sizeof *sums << digit.bits);
+	for (size_t i = 0; i < n; i++)
+		sums[digit_of(items[i].rank, digit)] += items[i].mass;
+	unsigned value = value_find(sums, digit, goal);
+	size_t kept = 0;
+	for (size_t i = 0; i < n; i++) {
+		items[kept] = items[i];
+		kept += digit_of(items[i].rank, digit) == value;
+	}
+	return kept;
+}
+
+uint64_t smp_cut(const uint64_t *ranks, const uint64_t *masses, size_t n, uint64_t goal,
+		 struct smp_ranked *scratch)
+{
+	struct digit digit = digit_below(n ? top_find(ranks, n) : 0, n);
+	n = first_round(ranks, masses, n, digit, &goal, scratch);
+	while (n > 1) {
+		digit = digit_below(digit.shift, n);
+		n = next_round(scratch, n, digit, &goal);
+	}
+	return n ? scratch[0].rank : UINT64_MAX;
 }

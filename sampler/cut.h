@@ -8,13 +8,14 @@
 #include <string.h>
 
 struct smp_ranked {
-	uint64_t rank; /* lower comes first; no two are equal */
-	uint64_t mass;
+	uint64_t rank, mass;
 };
 
 /* The rank of the last item of the prefix; UINT64_MAX when all items together hold less than goal
- * (goal > 0). Destroys items. The sum of all masses is below 2^64. */
-uint64_t smp_cut(struct smp_ranked *items, size_t n, uint64_t goal);
+ * (goal > 0). ranks[n]: lower comes first, no two are equal. masses[n]: their sum is below 2^64;
+ * NULL: each is 1. scratch: room for n items. */
+uint64_t smp_cut(const uint64_t *ranks, const uint64_t *masses, size_t n, uint64_t goal,
+		 struct smp_ranked *scratch);
 
 /* Rank by descending value, ties by lower id. -0 and +0 are equal. Not for NaN. */
 static inline uint64_t smp_rank_descending(float value, uint32_t id)

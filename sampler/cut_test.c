@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
 #include <math.h>
+#include <cmocka.h>
 
 #include "sampler/cut.h"
 #include "sampler/kernels.h"
@@ -45,31 +45,48 @@ static uint64_t cut_by_sorting(struct smp_ranked *items, size_t n, uint64_t goal
 	return UINT64_MAX;
 }
 
+/* All alike, in steps, or spread; ranked by descending value or ascending distance. Returns the sum
+ * of the masses. */
+static uint64_t items_fill(struct smp_ranked *items, size_t n)
+{
+	uint64_t sum = 0;
+	unsigned kind = random_bits() % 4;
+	for (size_t i = 0; i < n; i++) {
+		float x = kind == 0   ? 1.0f
+			  : kind == 1 ? (float)(random_bits() % 8)
+				      : random_logit();
+		items[i].rank = kind == 3 ? smp_rank_ascending(fabsf(x), (uint32_t)i)
+					  : smp_rank_descending(x, (uint32_t)i);
+		items[i].mass = random_bits() % 4 ? random_bits() : 0;
+		sum += items[i].mass;
+	}
+	return sum;
+}
+
 static void cut_is_where_sorting_cuts(void **state)
 {
 	(void)state;
-	enum { N = 300 };
-	static struct smp_ranked items[N], copy[N];
-	for (int round = 0; round < 3000; round++) {
-		size_t n = random_bits() % (N + 1);
-		uint64_t sum = 0;
-		unsigned kind = random_bits() % 4;
-		for (size_t i = 0; i < n; i++) {
-			float x = kind == 0   ? 1.0f
-				  : kind == 1 ? (float)(random_bits() % 8)
-					      : random_logit();
-			items[i].rank = kind == 3 ? smp_rank_ascending(fabsf(x), (uint32_t)i)
-						  : smp_rank_descending(x, (uint32_t)i);
-			items[i].mass = random_bits() % 4 ? random_bits() : 0;
-			sum += items[i].mass;
-		}
+	enum { N = 9000 };
+	static struct smp_ranked items[N], scratch[N];
+	static uint64_t ranks[N], masses[N];
+	for (int round = 0; round < 1000; round++) {
+		size_t n = random_bits() % (round % 50 ? 300 : N + 1);
+		uint64_t sum = items_fill(items, n);
 		uint64_t goal =
 			1 +
 			(sum ? (uint64_t)random_bits() * random_bits() % (sum + sum / 8 + 1) : 0);
-		memcpy(copy, items, sizeof items);
-		assert_int_equal(smp_cut(items, n, goal), cut_by_sorting(copy, n, goal));
+		for (size_t i = 0; i < n; i++) {
+			ranks[i] = items[i].rank;
+			masses[i] = items[i].mass;
+		}
+		assert_int_equal(smp_cut(ranks, masses, n, goal, scratch),
+				 cut_by_sorting(items, n, goal));
+		for (size_t i = 0; i < n; i++)
+			items[i].mass = 1;
+		goal = 1 + goal % (n + 1);
+		assert_int_equal(smp_cut(ranks, NULL, n, goal, scratch),
+				 cut_by_sorting(items, n, goal));
 	}
-	assert_int_equal(smp_cut(items, 0, 1), UINT64_MAX);
 }
 
 static void rank_orders_floats(void **state)
@@ -107,6 +124,19 @@ static void weights_check(const float *block, const uint64_t *weights, float max
 	}
 }
 
+static void moment_check(const float *block, struct smp_moments moments, float max,
+			 float inverse_temperature)
+{
+	double moment = 0, mass = 0;
+	for (size_t i = 0; i < SMP_BLOCK; i++) {
+		double depth = (double)((block[i] - max) * inverse_temperature);
+		mass += exp(depth);
+		moment += depth > -200 ? depth * exp(depth) : 0;
+	}
+	assert_true(fabs((double)moments.mass / SMP_UNIT - mass) < mass * 1e-6);
+	assert_true(fabs((double)moments.moment / SMP_UNIT - moment) < 1e-9 - moment * 1e-6);
+}
+
 /* Everything of `kernels` equals the scalar form; the scalar form is near the mathematics. */
 static void kernels_check(const struct smp_kernels *kernels)
 {
@@ -118,6 +148,7 @@ static void kernels_check(const struct smp_kernels *kernels)
 		float max = -INFINITY,
 		      inverse_temperature = round % 5 == 0 ? 1e5f : 0.01f * (float)(1 << round % 8);
 		uint64_t mass[2], sum = 0;
+		struct smp_moments moments[2];
 		size_t n[2];
 		block_fill(block, round);
 		for (size_t i = 0; i < SMP_BLOCK; i++)
@@ -125,7 +156,8 @@ static void kernels_check(const struct smp_kernels *kernels)
 		for (int k = 0; k < 2; k++) {
 			assert_true(both[k]->scan(block, maxima[k]));
 			both[k]->weigh(block, SMP_BLOCK, max, inverse_temperature, weights[k]);
-			mass[k] = both[k]->mass(block, max, inverse_temperature);
+			mass[k] = both[k]->mass(block, SMP_BLOCK, max, inverse_temperature);
+			moments[k] = both[k]->moments(block, SMP_BLOCK, max, inverse_temperature);
 			n[k] = both[k]->collect(block, max / 2, 7, ids[k], x[k]);
 		}
 		assert_memory_equal(maxima[0], maxima[1], sizeof maxima[0]);
@@ -136,6 +168,8 @@ static void kernels_check(const struct smp_kernels *kernels)
 		for (size_t i = 0; i < SMP_BLOCK; i++)
 			sum += weights[0][i];
 		assert_true(sum == mass[0] && sum == mass[1]);
+		assert_memory_equal(&moments[0], &moments[1], sizeof moments[0]);
+		moment_check(block, moments[0], max, inverse_temperature);
 		weights_check(block, weights[0], max, inverse_temperature);
 		size_t above = 0;
 		for (size_t i = 0; i < SMP_BLOCK; i++)

@@ -54,40 +54,65 @@ static enum svc_code row_prepare(const struct smp_seq *seq, struct smp_row *row,
 	return SVC_OK;
 }
 
-/* The filters, in order; the first one decides which tokens are looked at. Returns the token. */
+static void typical_keep(const struct body_params *num, struct smp_work *work, struct smp_heat heat,
+			 bool whole_row)
+{
+	struct smp_moments moments = whole_row ? smp_row_moments(&work->row, heat)
+					       : smp_set_moments(&work->set, &work->row, heat);
+	struct smp_surprise surprise = smp_surprise(moments);
+	uint64_t goal = smp_share(num->typical_p, moments.mass);
+	if (whole_row)
+		smp_set_take_typical(&work->set, &work->row, heat, surprise, goal);
+	smp_set_keep_typical(&work->set, heat, surprise, goal);
+}
+
+static void top_p_keep(const struct body_params *num, struct smp_work *work, struct smp_heat heat,
+		       bool whole_row)
+{
+	uint64_t goal = smp_share(num->top_p, whole_row ? smp_row_mass(&work->row, heat)
+							: smp_set_mass(&work->set));
+	if (whole_row)
+		smp_set_take_mass(&work->set, &work->row, heat, goal);
+	smp_set_keep_top_p(&work->set, goal);
+}
+
+static void min_p_keep(const struct body_params *num, struct smp_work *work, struct smp_heat heat,
+		       bool whole_row)
+{
+	/* A weight may have been rounded up to twice its value: hence 1 > ln 2 deeper. */
+	if (whole_row)
+		smp_set_take_depth(&work->set, &work->row, heat,
+				   fminf(1.0f - fm_logf(num->min_p), SMP_DEPTH_MAX));
+	smp_set_keep_min_p(&work->set, num->min_p);
+}
+
+/* The filters, in order; only the first one that is on looks at the whole row. Returns the token.
+ */
 static uint32_t filtered_pick(const struct body_params *num, struct smp_work *work,
 			      struct smp_heat heat, uint64_t fraction)
 {
-	struct smp_row *row = &work->row;
-	struct smp_set *set = &work->set;
-	bool top_k = num->top_k && num->top_k < row->n;
-	bool typical = num->typical_p < 1.0f, top_p = num->top_p < 1.0f;
-	uint64_t goal = 0; /* of top_p */
-	if (!top_k && !typical && !top_p && num->min_p <= 0.0f) {
-		uint64_t mass = smp_row_mass(row, heat);
-		return smp_set_pick_any(set, row, heat, mass, fraction);
+	bool whole_row = true;
+	if (num->top_k && num->top_k < work->row.n) {
+		smp_set_take_top_k(&work->set, &work->row, num->top_k);
+		smp_set_weigh(&work->set, &work->row, heat);
+		whole_row = false;
 	}
-	if (top_k) {
-		smp_set_take_top_k(set, row, num->top_k);
-		smp_set_weigh(set, row, heat);
-	} else if (typical) {
-		smp_set_take_depth(set, row, heat, SMP_DEPTH_MAX);
-	} else if (top_p) {
-		goal = smp_share(num->top_p, smp_row_mass(row, heat));
-		smp_set_take_mass(set, row, heat, goal);
-	} else {
-		/* A weight may have been rounded up to twice its value: 1 > ln 2 deeper than exact
-		 * ones go. */
-		smp_set_take_depth(set, row, heat,
-				   fminf(1.0f - fm_logf(num->min_p), SMP_DEPTH_MAX));
+	if (num->typical_p < 1.0f) {
+		typical_keep(num, work, heat, whole_row);
+		whole_row = false;
 	}
-	if (typical)
-		smp_set_keep_typical(set, heat, num->typical_p);
-	if (top_p)
-		smp_set_keep_top_p(set, goal ? goal : smp_share(num->top_p, smp_set_mass(set)));
-	if (num->min_p > 0.0f)
-		smp_set_keep_min_p(set, num->min_p);
-	return smp_set_pick(set, fraction);
+	if (num->top_p < 1.0f) {
+		top_p_keep(num, work, heat, whole_row);
+		whole_row = false;
+	}
+	if (num->min_p > 0.0f) {
+		min_p_keep(num, work, heat, whole_row);
+		whole_row = false;
+	}
+	if (!whole_row)
+		return smp_set_pick(&work->set, fraction);
+	uint64_t mass = smp_row_mass(&work->row, heat);
+	return smp_set_pick_any(&work->set, &work->row, heat, mass, fraction);
 }
 
 enum svc_code smp_draw(const struct smp_seq *seq, struct smp_work *work, const float *logits,
@@ -96,10 +121,10 @@ enum svc_code smp_draw(const struct smp_seq *seq, struct smp_work *work, const f
 	const struct body_params *num = &seq->params.num;
 	struct smp_row *row = &work->row;
 	bool may_end = seq->n_made >= num->min_tokens;
-	if (row->n != seq->vocab->n_tokens)
+	if (row->n != seq->n_vocab)
 		return svc_fail(err, SVC_INTERNAL, __func__,
-				"%u logits for a vocabulary of %u tokens", row->n,
-				seq->vocab->n_tokens);
+				"a row has %u logits, the sequence's model %u", row->n,
+				seq->n_vocab);
 	enum svc_code code = row_prepare(seq, row, logits, allowed, may_end, err);
 	/* A grammar that only allows the end outranks min_tokens. */
 	if (code == SVC_OK && row->max == -INFINITY && !may_end)

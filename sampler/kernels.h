@@ -15,17 +15,24 @@
 
 enum smp_isa { SMP_ISA_AUTO, SMP_ISA_SCALAR, SMP_ISA_AVX2, SMP_ISA_AVX512 };
 
+struct smp_moments {
+	uint64_t mass;	/* of the weights */
+	int64_t moment; /* of round(2^42 exp(d) d) */
+};
+
 struct smp_kernels {
 	const char *name;
 	/* Each lane's maximum. Returns false if the block holds a NaN or +Inf; the maxima are then
 	 * undefined. */
 	bool (*scan)(const float *block, float *ret_maxima);
-	/* weights[i] = round(2^42 exp((x[i] - max) inverse_temperature)), all in float32 but the
-	 * rounding. */
+	/* weights[i] = round(2^42 exp(d)), d = (x[i] - max) inverse_temperature, in float32 but for
+	 * the rounding. */
 	void (*weigh)(const float *x, size_t n, float max, float inverse_temperature,
 		      uint64_t *ret_weights);
-	/* The sum of a block's weights. */
-	uint64_t (*mass)(const float *block, float max, float inverse_temperature);
+	/* The sum of the weights. */
+	uint64_t (*mass)(const float *x, size_t n, float max, float inverse_temperature);
+	struct smp_moments (*moments)(const float *x, size_t n, float max,
+				      float inverse_temperature);
 	/* Appends the places of the elements >= low, and the elements, in order. Room for one more
 	 * than they are. */
 	size_t (*collect)(const float *block, float low, uint32_t first_id, uint32_t *ret_ids,

@@ -26,27 +26,49 @@ static bool block_scan(const float *block, float *ret_maxima)
 
 /* Adding 1.5 * 2^52 leaves the nearest integer in the low bits of the double: a conversion every
  * vector unit has. */
-FM_INLINE uint64_t weight(float x, float max, float inverse_temperature)
+FM_INLINE int64_t fixed_point(float x)
 {
-	double shifted = (double)fm_expf((x - max) * inverse_temperature) * SMP_UNIT + 0x1.8p52;
-	uint64_t bits;
+	double shifted = (double)x * SMP_UNIT + 0x1.8p52;
+	int64_t bits;
 	memcpy(&bits, &shifted, sizeof bits);
-	return bits - 0x4338000000000000u;
+	return bits - 0x4338000000000000;
+}
+
+/* A logit relative to the maximum, in units of the temperature. The bound changes no weight; it
+ * keeps 0 * Inf out. */
+FM_INLINE float scaled(float x, float max, float inverse_temperature)
+{
+	float depth = (x - max) * inverse_temperature;
+	return depth > -104.0f ? depth : -104.0f;
 }
 
 static void row_weigh(const float *x, size_t n, float max, float inverse_temperature,
 		      uint64_t *ret_weights)
 {
 	for (size_t i = 0; i < n; i++)
-		ret_weights[i] = weight(x[i], max, inverse_temperature);
+		ret_weights[i] =
+			(uint64_t)fixed_point(fm_expf(scaled(x[i], max, inverse_temperature)));
 }
 
-static uint64_t block_mass(const float *block, float max, float inverse_temperature)
+static uint64_t row_mass(const float *x, size_t n, float max, float inverse_temperature)
 {
-	uint64_t sum = 0;
-	for (size_t i = 0; i < SMP_BLOCK; i++)
-		sum += weight(block[i], max, inverse_temperature);
-	return sum;
+	int64_t sum = 0;
+	for (size_t i = 0; i < n; i++)
+		sum += fixed_point(fm_expf(scaled(x[i], max, inverse_temperature)));
+	return (uint64_t)sum;
+}
+
+static struct smp_moments row_moments(const float *x, size_t n, float max,
+				      float inverse_temperature)
+{
+	int64_t mass = 0, moment = 0;
+	for (size_t i = 0; i < n; i++) {
+		float depth = scaled(x[i], max, inverse_temperature);
+		float weight = fm_expf(depth);
+		mass += fixed_point(weight);
+		moment += fixed_point(weight * depth);
+	}
+	return (struct smp_moments){(uint64_t)mass, moment};
 }
 
 static size_t block_collect(const float *block, float low, uint32_t first_id, uint32_t *ret_ids,
@@ -72,6 +94,7 @@ const struct smp_kernels SMP_KERNELS = {
 	.name = SMP_KERNELS_NAME,
 	.scan = block_scan,
 	.weigh = row_weigh,
-	.mass = block_mass,
+	.mass = row_mass,
+	.moments = row_moments,
 	.collect = block_collect,
 };

@@ -133,16 +133,33 @@ uint32_t smp_row_argmax(const struct smp_row *row)
 	return block * SMP_BLOCK + at;
 }
 
+/* Nothing in this block has a weight above 0. */
+static bool block_is_weightless(const struct smp_row *row, uint32_t block, struct smp_heat heat)
+{
+	return (row->block_max[block] - heat.max) * heat.inverse_temperature < -SMP_DEPTH_MAX;
+}
+
 uint64_t smp_row_mass(struct smp_row *row, struct smp_heat heat)
 {
 	uint64_t sum = 0;
 	for (uint32_t i = 0; i < row->n_blocks; i++) {
-		bool none =
-			(row->block_max[i] - heat.max) * heat.inverse_temperature < -SMP_DEPTH_MAX;
-		row->block_mass[i] = none ? 0
-					  : row->kernels->mass(row->blocks[i], heat.max,
-							       heat.inverse_temperature);
+		row->block_mass[i] = 0;
+		if (!block_is_weightless(row, i, heat))
+			row->block_mass[i] = row->kernels->mass(row->blocks[i], SMP_BLOCK, heat.max,
+								heat.inverse_temperature);
 		sum += row->block_mass[i];
+	}
+	return sum;
+}
+
+struct smp_moments smp_row_moments(const struct smp_row *row, struct smp_heat heat)
+{
+	struct smp_moments sum = {0};
+	for (uint32_t i = 0; i < row->n_blocks; i++) {
+		struct smp_moments block = row->kernels->moments(
+			row->blocks[i], SMP_BLOCK, heat.max, heat.inverse_temperature);
+		sum.mass += block.mass;
+		sum.moment += block.moment;
 	}
 	return sum;
 }

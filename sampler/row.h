@@ -49,6 +49,8 @@ struct smp_heat {
 /* The sum of all weights, by block into block_mass. */
 uint64_t smp_row_mass(struct smp_row *row, struct smp_heat heat);
 
+struct smp_moments smp_row_moments(const struct smp_row *row, struct smp_heat heat);
+
 /* Appends nothing below `low` and no -Inf: ids ascending, and their logits. Room for all tokens and
  * one more. */
 uint32_t smp_row_collect(const struct smp_row *row, float low, uint32_t *ret_ids, float *ret_x);

@@ -4,6 +4,7 @@
  * one died. Knows nothing of slots or messages. Order of the chain, formulas, ranges, costs:
  * docs/sampling.md. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -61,7 +62,12 @@ struct smp_seq_spec {
 	struct smp_request request;
 	const int32_t *prompt;
 	uint32_t n_prompt;
-	uint32_t n_ctx; /* prompt and answer together; bounds max_tokens */
+	uint32_t n_ctx;	  /* prompt and answer together; bounds max_tokens */
+	uint32_t n_vocab; /* logits of a row: models have more than tokens, the others are without
+			     text. 0: as many */
+	bool strip_space; /* the answer's text stands alone: the space before its first word, which
+			   * SentencePiece puts there, is left out (for a vocabulary with
+			   * VOCAB_STRIP_FIRST) */
 };
 
 /* Copies and checks the request (smp_params_read) and counts the prompt. SVC_TOO_LONG: no room for

@@ -11,14 +11,14 @@ static enum svc_code prompt_count(struct smp_seq *seq, const struct smp_seq_spec
 	if (!seq->penalized)
 		return SVC_OK;
 	enum svc_code code =
-		smp_counts_init(spec->n_prompt + seq->limit, spec->vocab->n_tokens,
-				num->repetition_window, &seq->arena, &seq->counts, err);
+		smp_counts_init(spec->n_prompt + seq->limit, seq->n_vocab, num->repetition_window,
+				&seq->arena, &seq->counts, err);
 	for (uint32_t i = 0; code == SVC_OK && i < spec->n_prompt; i++) {
 		int32_t id = spec->prompt[i];
-		if (id < 0 || (uint32_t)id >= spec->vocab->n_tokens)
+		if (id < 0 || (uint32_t)id >= seq->n_vocab)
 			return svc_fail(err, SVC_CORRUPT, __func__,
 					"prompt token %u is %d: the model's ids go from 0 to %u", i,
-					id, spec->vocab->n_tokens - 1);
+					id, seq->n_vocab - 1);
 		smp_counts_add(&seq->counts, id, false);
 	}
 	return code;
@@ -36,10 +36,10 @@ static enum svc_code ends_join(struct smp_seq *seq, struct svc_err *err)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for a list of end tokens");
 	for (uint32_t i = 0; i < n_own; i++) {
 		int32_t id = vocab->ends[i];
-		if (id < 0 || (uint32_t)id >= vocab->n_tokens)
+		if (id < 0 || (uint32_t)id >= seq->n_vocab)
 			return svc_fail(err, SVC_CORRUPT, __func__,
-					"vocabulary: end token %d of %u tokens", id,
-					vocab->n_tokens);
+					"vocabulary: end token %d: the model's ids go from 0 to %u",
+					id, seq->n_vocab - 1);
 		seq->ends[seq->n_ends++] = id;
 	}
 	for (uint32_t i = 0; i < params->num.n_stop_ids; i++)
@@ -50,8 +50,8 @@ static enum svc_code ends_join(struct smp_seq *seq, struct svc_err *err)
 static enum svc_code seq_fill(struct smp_seq *seq, const struct smp_seq_spec *spec,
 			      struct svc_err *err)
 {
-	enum svc_code code = smp_params_read(&spec->request, spec->vocab->n_tokens, &seq->arena,
-					     &seq->params, err);
+	enum svc_code code =
+		smp_params_read(&spec->request, seq->n_vocab, &seq->arena, &seq->params, err);
 	if (code != SVC_OK)
 		return code;
 	const struct smp_params *params = &seq->params;
@@ -78,6 +78,8 @@ enum svc_code smp_seq_open(const struct smp_seq_spec *spec, struct smp_seq **ret
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for a sequence");
 	arena_init(&seq->arena, 0);
 	seq->vocab = spec->vocab;
+	seq->n_vocab = spec->n_vocab ? spec->n_vocab : spec->vocab->n_tokens;
+	seq->strip_space = spec->strip_space;
 	enum svc_code code = seq_fill(seq, spec, err);
 	if (code != SVC_OK) {
 		smp_seq_free(seq);
@@ -103,31 +105,44 @@ static bool token_ends(const struct smp_seq *seq, int32_t token)
 	return false;
 }
 
-/* A token's bytes; empty for control tokens unless the request keeps them. */
+/* A token's bytes; none for control tokens unless the request keeps them. */
 static enum svc_code piece_find(const struct smp_seq *seq, int32_t token, struct span *ret_piece,
 				struct svc_err *err)
 {
 	const struct smp_vocab *vocab = seq->vocab;
-	if (token < 0 || (uint32_t)token >= vocab->n_tokens)
+	*ret_piece = (struct span){"", 0};
+	if (token < 0 || (uint32_t)token >= seq->n_vocab)
 		return svc_fail(err, SVC_CORRUPT, __func__,
 				"token %d: the model's ids go from 0 to %u", token,
-				vocab->n_tokens - 1);
+				seq->n_vocab - 1);
+	if ((uint32_t)token >= vocab->n_tokens)
+		return SVC_OK;
 	uint32_t begin = vocab->offsets[token], end = vocab->offsets[token + 1];
 	if (begin > end || end > vocab->n_bytes || end - begin > vocab->max_piece_bytes)
 		return svc_fail(err, SVC_CORRUPT, __func__,
 				"vocabulary: token %d has bytes %u to %u of %u", token, begin, end,
 				vocab->n_bytes);
-	bool silent = (vocab->flags[token] & SMP_TOKEN_CONTROL) &&
-		      !smp_params_has(&seq->params, BODY_KEEP_SPECIAL);
-	*ret_piece = (struct span){vocab->bytes + begin, silent ? 0 : end - begin};
+	if (!(vocab->flags[token] & SMP_TOKEN_CONTROL) ||
+	    smp_params_has(&seq->params, BODY_KEEP_SPECIAL))
+		*ret_piece = (struct span){vocab->bytes + begin, end - begin};
 	return SVC_OK;
+}
+
+/* Once, from the first token that has bytes. */
+static void space_strip(struct smp_seq *seq, struct span *piece)
+{
+	if (!seq->strip_space || piece->len == 0)
+		return;
+	seq->strip_space = false;
+	if (piece->ptr[0] == ' ')
+		*piece = (struct span){piece->ptr + 1, piece->len - 1};
 }
 
 enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret_event,
 		       struct svc_err *err)
 {
 	struct smp_event event = {.finish = FINISH_NONE, .stop_id = -1, .stop_index = -1};
-	struct span piece;
+	struct span piece = {"", 0};
 	if (seq->finish != FINISH_NONE)
 		return svc_fail(err, SVC_CORRUPT, __func__, "token %d comes after the answer's end",
 				token);
@@ -141,6 +156,7 @@ enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret
 	bool ends = token_ends(seq, token);
 	if (ends && !seq->text.keep_stop) /* what stops the answer is not part of it */
 		piece.len = 0;
+	space_strip(seq, &piece);
 	smp_text_next(&seq->text);
 	event.stop_index = smp_text_feed(&seq->text, piece, may_stop);
 	bool last = ends || seq->n_made == seq->limit;

@@ -12,10 +12,12 @@
 struct smp_seq {
 	struct arena arena;
 	const struct smp_vocab *vocab;
+	uint32_t n_vocab;
 	struct smp_params params;
 	int32_t *ends; /* [n_ends], checked: what ends the answer, end tokens and stop_token_ids */
 	uint32_t n_ends;
 	uint32_t n_made, limit;
+	bool strip_space; /* still to be done */
 	enum body_finish finish;
 	bool penalized; /* counts are kept */
 	struct smp_counts counts;

@@ -27,6 +27,12 @@ void smp_set_weigh(struct smp_set *set, const struct smp_row *row, struct smp_he
 	row->kernels->weigh(set->x, set->n, heat.max, heat.inverse_temperature, set->weights);
 }
 
+struct smp_moments smp_set_moments(const struct smp_set *set, const struct smp_row *row,
+				   struct smp_heat heat)
+{
+	return row->kernels->moments(set->x, set->n, heat.max, heat.inverse_temperature);
+}
+
 uint64_t smp_set_mass(const struct smp_set *set)
 {
 	uint64_t sum = 0;
@@ -42,24 +48,24 @@ uint64_t smp_share(float p, uint64_t mass)
 	return share ? share : 1;
 }
 
-/* Keeps the tokens whose rank is not behind `last`. */
-static void ranks_keep(struct smp_set *set, uint64_t last)
+/* Moves token `from` to place `to`, at or before it. */
+static void token_move(struct smp_set *set, uint32_t to, uint32_t from)
 {
+	set->ids[to] = set->ids[from];
+	set->x[to] = set->x[from];
+	set->weights[to] = set->weights[from];
+}
+
+/* Keeps the shortest prefix by rank that holds goal of the masses; NULL: each is 1. */
+static void prefix_keep(struct smp_set *set, const uint64_t *masses, uint64_t goal)
+{
+	uint64_t last = smp_cut(set->ranks, masses, set->n, goal, set->ranked);
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < set->n; i++) {
-		set->ids[kept] = set->ids[i];
-		set->x[kept] = set->x[i];
-		set->weights[kept] = set->weights[i];
+		token_move(set, kept, i);
 		kept += set->ranks[i] <= last;
 	}
 	set->n = kept;
-}
-
-static void mass_keep(struct smp_set *set, uint64_t goal)
-{
-	for (uint32_t i = 0; i < set->n; i++)
-		set->ranked[i] = (struct smp_ranked){set->ranks[i], set->weights[i]};
-	ranks_keep(set, smp_cut(set->ranked, set->n, goal));
 }
 
 static void rank_by_logit(struct smp_set *set)
@@ -75,9 +81,8 @@ static float top_k_bound(struct smp_set *set, const struct smp_row *row, uint32_
 	if (k > n_lanes)
 		return -INFINITY;
 	for (uint32_t i = 0; i < n_lanes; i++)
-		set->ranked[i] = (struct smp_ranked){smp_rank_descending(row->lane_max[i], i), 1};
-	uint64_t last = smp_cut(set->ranked, n_lanes, k);
-	return row->lane_max[(uint32_t)last];
+		set->ranks[i] = smp_rank_descending(row->lane_max[i], i);
+	return row->lane_max[(uint32_t)smp_cut(set->ranks, NULL, n_lanes, k, set->ranked)];
 }
 
 void smp_set_take_top_k(struct smp_set *set, const struct smp_row *row, uint32_t k)
@@ -86,9 +91,7 @@ void smp_set_take_top_k(struct smp_set *set, const struct smp_row *row, uint32_t
 	if (set->n <= k)
 		return;
 	rank_by_logit(set);
-	for (uint32_t i = 0; i < set->n; i++)
-		set->ranked[i] = (struct smp_ranked){set->ranks[i], 1};
-	ranks_keep(set, smp_cut(set->ranked, set->n, k));
+	prefix_keep(set, NULL, k);
 }
 
 void smp_set_take_depth(struct smp_set *set, const struct smp_row *row, struct smp_heat heat,
@@ -99,46 +102,65 @@ void smp_set_take_depth(struct smp_set *set, const struct smp_row *row, struct s
 	smp_set_weigh(set, row, heat);
 }
 
+/* Most distributions have their nucleus near the top: look there first, and only then at the whole
+ * row. */
+static const float depths[] = {3, 6, 9, 11, 13, SMP_DEPTH_MAX};
+#define N_DEPTHS (sizeof depths / sizeof *depths)
+
 void smp_set_take_mass(struct smp_set *set, const struct smp_row *row, struct smp_heat heat,
 		       uint64_t goal)
 {
-	/* Most distributions have their nucleus near the top: look there first, and only then at
-	 * the whole row. */
-	static const float depths[] = {3, 7, 12, SMP_DEPTH_MAX};
-	for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+	for (size_t i = 0; i < N_DEPTHS; i++) {
 		smp_set_take_depth(set, row, heat, depths[i]);
 		if (smp_set_mass(set) >= goal)
 			return;
 	}
 }
 
-/* Surprise of a token with logit x in a set: -ln(weight / mass) = ln(mass / 2^42) - scaled logit.
- */
-static double surprise(float x, struct smp_heat heat, double log_mass)
-{
-	return log_mass - (double)((x - heat.max) * heat.inverse_temperature);
-}
-
-void smp_set_keep_typical(struct smp_set *set, struct smp_heat heat, float p)
-{
-	uint64_t mass = smp_set_mass(set);
-	double log_mass = fm_log((double)mass / SMP_UNIT);
-	double sum = 0;
-	for (uint32_t i = 0; i < set->n; i++)
-		if (set->weights[i])
-			sum += (double)set->weights[i] * surprise(set->x[i], heat, log_mass);
-	double entropy = sum / (double)mass;
-	for (uint32_t i = 0; i < set->n; i++) {
-		float distance = (float)fabs(surprise(set->x[i], heat, log_mass) - entropy);
-		set->ranks[i] = smp_rank_ascending(distance, set->ids[i]);
-	}
-	mass_keep(set, smp_share(p, mass));
-}
-
 void smp_set_keep_top_p(struct smp_set *set, uint64_t goal)
 {
 	rank_by_logit(set);
-	mass_keep(set, goal);
+	prefix_keep(set, set->weights, goal);
+}
+
+struct smp_surprise smp_surprise(struct smp_moments moments)
+{
+	double log_mass = fm_log((double)moments.mass / SMP_UNIT);
+	return (struct smp_surprise){log_mass,
+				     log_mass - (double)moments.moment / (double)moments.mass};
+}
+
+/* -ln p of a token is ln(mass / 2^42) - scaled logit. */
+static float distance(float x, struct smp_heat heat, struct smp_surprise surprise)
+{
+	double own = surprise.log_mass - (double)((x - heat.max) * heat.inverse_temperature);
+	return (float)fabs(own - surprise.mean);
+}
+
+void smp_set_take_typical(struct smp_set *set, const struct smp_row *row, struct smp_heat heat,
+			  struct smp_surprise surprise, uint64_t goal)
+{
+	for (size_t i = 0; i < N_DEPTHS; i++) {
+		/* All tokens within this distance of the mean surprise; rounding doesn't reach a
+		 * tenth. */
+		float depth = (float)(surprise.mean - surprise.log_mass) + depths[i] + 0.1f;
+		smp_set_take_depth(set, row, heat, fminf(depth, SMP_DEPTH_MAX));
+		uint64_t within = 0;
+		for (uint32_t at = 0; at < set->n; at++)
+			if (distance(set->x[at], heat, surprise) <= depths[i])
+				within += set->weights[at];
+		if (within >= goal)
+			return;
+	}
+}
+
+void smp_set_keep_typical(struct smp_set *set, struct smp_heat heat, struct smp_surprise surprise,
+			  uint64_t goal)
+{
+	for (uint32_t i = 0; i < set->n; i++)
+		set->ranks[i] =
+			smp_rank_ascending(distance(set->x[i], heat, surprise), set->ids[i]);
+	prefix_keep(set, set->weights, goal);
 }
 
 void smp_set_keep_min_p(struct smp_set *set, float min_p)
@@ -149,9 +171,7 @@ void smp_set_keep_min_p(struct smp_set *set, float min_p)
 	double least = (double)min_p * (double)most;
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < set->n; i++) {
-		set->ids[kept] = set->ids[i];
-		set->x[kept] = set->x[i];
-		set->weights[kept] = set->weights[i];
+		token_move(set, kept, i);
 		kept += (double)set->weights[i] >= least;
 	}
 	set->n = kept;

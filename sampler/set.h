@@ -21,23 +21,36 @@ struct smp_set {
 enum svc_code smp_set_init(uint32_t n_vocab, struct arena *arena, struct smp_set *ret_set,
 			   struct svc_err *err) SVC_CHECKED;
 
+/* Surprise -ln p of the tokens of a distribution: its mean is the entropy. */
+struct smp_surprise {
+	double log_mass; /* of the likeliest token */
+	double mean;
+};
+struct smp_surprise smp_surprise(struct smp_moments moments);
+
 /* The k highest logits of the row; all of them if k >= the vocabulary. No weights yet. */
 void smp_set_take_top_k(struct smp_set *set, const struct smp_row *row, uint32_t k);
-/* All tokens whose weight can be above 0 at a depth of `depth` or less below the maximum; weighed.
- */
+/* All tokens whose weight can be above 0, down to `depth` below the maximum; weighed. */
 void smp_set_take_depth(struct smp_set *set, const struct smp_row *row, struct smp_heat heat,
 			float depth);
-/* Few tokens that contain the shortest prefix by logit with a mass of goal; weighed. */
+/* Few tokens that contain the shortest prefix with a mass of goal, by logit or by distance from the
+ * mean surprise; weighed. */
 void smp_set_take_mass(struct smp_set *set, const struct smp_row *row, struct smp_heat heat,
 		       uint64_t goal);
+void smp_set_take_typical(struct smp_set *set, const struct smp_row *row, struct smp_heat heat,
+			  struct smp_surprise surprise, uint64_t goal);
 
 void smp_set_weigh(struct smp_set *set, const struct smp_row *row, struct smp_heat heat);
+struct smp_moments smp_set_moments(const struct smp_set *set, const struct smp_row *row,
+				   struct smp_heat heat);
 uint64_t smp_set_mass(const struct smp_set *set);
-/* The share p of a mass, rounded up; at least 1 for a mass of at least 1. */
+/* The share p of a mass, rounded up; at least 1. */
 uint64_t smp_share(float p, uint64_t mass);
 
-/* Each keeps at least one token. */
-void smp_set_keep_typical(struct smp_set *set, struct smp_heat heat, float p);
+/* Each keeps at least one token: the shortest prefix with a mass of goal, or what is at least min_p
+ * times as likely as the likeliest. */
+void smp_set_keep_typical(struct smp_set *set, struct smp_heat heat, struct smp_surprise surprise,
+			  uint64_t goal);
 void smp_set_keep_top_p(struct smp_set *set, uint64_t goal);
 void smp_set_keep_min_p(struct smp_set *set, float min_p);
 

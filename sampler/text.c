@@ -6,7 +6,8 @@ static const char replacement[] = "\xEF\xBF\xBD";
 static void borders_find(struct smp_stop *stop)
 {
 	const char *text = stop->text.ptr;
-	for (uint16_t at = 1, border = 0; at < stop->text.len; at++) {
+	uint16_t border = 0;
+	for (size_t at = 1; at < stop->text.len; at++) {
 		while (border && text[at] != text[border])
 			border = stop->border[border - 1];
 		if (text[at] == text[border])

@@ -172,7 +172,7 @@ static void utf8_check(const char *bytes, size_t len, const char *expected)
 	}
 }
 
-#define UTF8_CHECK(bytes, expected) utf8_check(bytes, sizeof bytes - 1, expected)
+#define UTF8_CHECK(bytes, expected) utf8_check((bytes), sizeof(bytes) - 1, (expected))
 #define R			    "\xEF\xBF\xBD"
 
 static void utf8_at_its_edges(void **state)
