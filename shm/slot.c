@@ -60,6 +60,17 @@ static bool swap(struct shm_run *run, uint32_t slot, struct slot_state from, str
 						       memory_order_acquire);
 }
 
+bool slot_begin(struct shm_run *run, uint32_t slot, struct slot_state *ret_mine)
+{
+	struct slot_state seen = slot_load(run, slot);
+	struct slot_state mine = {STAGE_FILL, run->me, 0, seen.turn};
+	if (seen.stage != STAGE_FREE || !swap(run, slot, seen, mine))
+		return false;
+	mine.turn = seen.turn + 1;
+	*ret_mine = mine;
+	return true;
+}
+
 bool slot_claim(struct shm_run *run, uint32_t slot, enum slot_stage stage,
 		struct slot_state *ret_mine)
 {

@@ -33,6 +33,8 @@ const char *slot_stage_name(enum slot_stage stage);
 
 struct slot_state slot_load(const struct shm_run *run, uint32_t slot);
 
+/* {FREE} -> {FILL, me}: a gateway begins a request. false: the slot isn't free any more. */
+bool slot_begin(struct shm_run *run, uint32_t slot, struct slot_state *ret_mine);
 /* {stage, nobody} -> {stage, me}. true: it is mine and *ret_mine is the word to pass on. */
 bool slot_claim(struct shm_run *run, uint32_t slot, enum slot_stage stage,
 		struct slot_state *ret_mine);
