@@ -93,19 +93,26 @@ static void add_bias(const struct engine *e, float *x, const float *bias, uint32
 		e->kernels->add(x, bias, n);
 }
 
-/* The norm and the rotation of one row's queries or keys. */
-static void turn_heads(const struct step *step, uint32_t r, float *x, const float *norm, bool keys)
+static void norm_heads(const struct step *step, uint32_t r, float *x, const float *norm, bool keys)
+{
+	const struct engine *e = step->engine;
+	const struct model_config *c = &e->info.config;
+	uint32_t heads = keys ? c->n_kv_heads : c->n_heads;
+	if (!norm)
+		return;
+	for (uint32_t head = 0; head < heads; head++) {
+		float *vector = x + (size_t)head * c->head_dim;
+		e->kernels->rms_norm(vector, norm, c->norm_eps, c->head_dim, vector);
+	}
+	rows_probe(step, r, keys ? ENGINE_K_NORM : ENGINE_Q_NORM, x, heads);
+}
+
+static void turn_heads(const struct step *step, uint32_t r, float *x, bool keys)
 {
 	const struct engine *e = step->engine;
 	const struct engine_layer *layer = &e->layers[step->layer];
 	const struct model_config *c = &e->info.config;
 	uint32_t heads = keys ? c->n_kv_heads : c->n_heads;
-	for (uint32_t head = 0; norm && head < heads; head++) {
-		float *vector = x + (size_t)head * c->head_dim;
-		e->kernels->rms_norm(vector, norm, c->norm_eps, c->head_dim, vector);
-	}
-	if (norm)
-		rows_probe(step, r, keys ? ENGINE_K_NORM : ENGINE_Q_NORM, x, heads);
 	const float *cosines = layer->rope + (size_t)e->rows[r].position * 2 * layer->rope_pairs;
 	const float *sines = cosines + layer->rope_pairs;
 	for (uint32_t head = 0; head < heads; head++)
@@ -171,8 +178,10 @@ void rows_qkv(void *context, uint32_t first, uint32_t last, uint32_t thread)
 		rows_probe(step, r, ENGINE_Q_PROJ, q, c->n_heads);
 		rows_probe(step, r, ENGINE_K_PROJ, k, c->n_kv_heads);
 		rows_probe(step, r, ENGINE_V_PROJ, v, c->n_kv_heads);
-		turn_heads(step, r, q, layer->q_norm, false);
-		turn_heads(step, r, k, layer->k_norm, true);
+		norm_heads(step, r, q, layer->q_norm, false);
+		norm_heads(step, r, k, layer->k_norm, true);
+		turn_heads(step, r, q, false);
+		turn_heads(step, r, k, true);
 		write_kv(step, r, k, v);
 		step_beat(step, thread);
 	}
