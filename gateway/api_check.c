@@ -40,7 +40,7 @@ static enum svc_code count_check(struct gw_reading *reading)
 				      "best_of is supported only with the same value as n");
 	if (reading->max_completion_tokens)
 		request->max_tokens = reading->max_completion_tokens;
-	if (request->max_tokens && request->min_tokens > request->max_tokens)
+	if (request->max_tokens >= 0 && request->min_tokens > request->max_tokens)
 		return gw_wrong(reading, "min_tokens", "min_tokens must not be above max_tokens");
 	return SVC_OK;
 }
@@ -63,7 +63,7 @@ static enum svc_code shown_check(struct gw_reading *reading)
 static enum svc_code length_check(struct gw_reading *reading)
 {
 	const struct gw_request *request = reading->request;
-	uint64_t wanted = request->max_tokens ? (uint64_t)request->max_tokens : 1;
+	uint64_t wanted = request->max_tokens >= 0 ? (uint64_t)request->max_tokens : 1;
 	for (size_t i = 0; i < request->n_prompts; i++) {
 		size_t n = request->prompts[i].n_ids;
 		if (n && n + wanted > reading->limits->ctx)

@@ -19,9 +19,8 @@ struct param {
 	unsigned endpoints;
 	enum kind kind;
 	double min, max, fallback;
-	size_t offset; /* of a bool, int64_t or double in struct gw_request, or with `local` in
-			  gw_reading */
-	bool local;
+	size_t offset; /* of a bool, int64_t or double in struct gw_request */
+	bool local;    /* in struct gw_reading */
 	gw_param_reader read;
 	const char *remedy; /* KIND_REFUSED */
 };
@@ -31,38 +30,21 @@ struct param {
 #define EVERY	  (GENERATE | GW_TOKENIZE | GW_DETOKENIZE | GW_TEMPLATE)
 #define INT_MAX_D 2147483647.0
 
-#define BOOL(name, endpoints, field, fallback)                                                  \
-	{                                                                                       \
-		name, endpoints, KIND_BOOL, 0, 1, fallback, offsetof(struct gw_request, field), \
-			false, NULL, NULL                                                       \
-	}
-#define INT(name, endpoints, field, min, max, fallback)                                            \
-	{                                                                                          \
-		name, endpoints, KIND_INT, min, max, fallback, offsetof(struct gw_request, field), \
-			false, NULL, NULL                                                          \
-	}
-#define REAL(name, endpoints, field, min, max, fallback)                      \
-	{                                                                     \
-		name, endpoints, KIND_REAL, min, max, fallback,               \
-			offsetof(struct gw_request, field), false, NULL, NULL \
-	}
-#define LOCAL(name, endpoints, kind, field, min, max, fallback)                                \
-	{                                                                                      \
-		name, endpoints, kind, min, max, fallback, offsetof(struct gw_reading, field), \
-			true, NULL, NULL                                                       \
-	}
-#define CUSTOM(name, endpoints, read)                                       \
-	{                                                                   \
-		name, endpoints, KIND_CUSTOM, 0, 0, 0, 0, false, read, NULL \
-	}
-#define IGNORED(name)                                                    \
-	{                                                                \
-		name, EVERY, KIND_IGNORED, 0, 0, 0, 0, false, NULL, NULL \
-	}
-#define REFUSED(name, endpoints, remedy)                                       \
-	{                                                                      \
-		name, endpoints, KIND_REFUSED, 0, 0, 0, 0, false, NULL, remedy \
-	}
+/* clang-format off */
+#define PLACE(type, field) .offset = offsetof(struct type, field)
+#define RANGE(low, high, otherwise) .min = low, .max = high, .fallback = otherwise
+#define BOOL(text, where, field, otherwise) \
+	{ .name = text, .endpoints = where, .kind = KIND_BOOL, RANGE(0, 1, otherwise), PLACE(gw_request, field) }
+#define INT(text, where, field, low, high, otherwise) \
+	{ .name = text, .endpoints = where, .kind = KIND_INT, RANGE(low, high, otherwise), PLACE(gw_request, field) }
+#define REAL(text, where, field, low, high, otherwise) \
+	{ .name = text, .endpoints = where, .kind = KIND_REAL, RANGE(low, high, otherwise), PLACE(gw_request, field) }
+#define LOCAL(text, where, which, field, low, high, otherwise) \
+	{ .name = text, .endpoints = where, .kind = which, RANGE(low, high, otherwise), PLACE(gw_reading, field), .local = true }
+#define CUSTOM(text, where, reader) { .name = text, .endpoints = where, .kind = KIND_CUSTOM, .read = reader }
+#define IGNORED(text) { .name = text, .endpoints = EVERY, .kind = KIND_IGNORED }
+#define REFUSED(text, where, instead) { .name = text, .endpoints = where, .kind = KIND_REFUSED, .remedy = instead }
+/* clang-format on */
 
 static const struct param params[] = {
 	CUSTOM("model", EVERY, gw_read_model),
@@ -82,7 +64,8 @@ static const struct param params[] = {
 	CUSTOM("seed", GENERATE, gw_read_seed),
 
 	INT("n", GENERATE, n, 1, 65535, 1),
-	INT("max_tokens", GENERATE, max_tokens, 1, INT_MAX_D, 0),
+	INT("max_tokens", GW_CHAT, max_tokens, 1, INT_MAX_D, -1),
+	INT("max_tokens", GW_COMPLETIONS, max_tokens, 0, INT_MAX_D, -1),
 	LOCAL("max_completion_tokens", GENERATE, KIND_INT, max_completion_tokens, 1, INT_MAX_D, 0),
 	INT("min_tokens", GENERATE, min_tokens, 0, INT_MAX_D, 0),
 	CUSTOM("stop", GENERATE, gw_read_stop),

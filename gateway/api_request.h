@@ -58,7 +58,7 @@ struct gw_request {
 	int64_t seed;
 	bool has_seed;
 	/* Length. */
-	int64_t max_tokens; /* 0: the rest of the context */
+	int64_t max_tokens; /* -1: the rest of the context; 0: only the prompt is scored */
 	int64_t min_tokens;
 	bool ignore_eos;
 	int64_t n;

@@ -144,7 +144,7 @@ static void on_stdin(evutil_socket_t fd, short what, void *arg)
 	if (n <= 0)
 		event_base_loopbreak(echo->base);
 	else
-		gw_http_server_drain(echo->server);
+		gw_http_server_drain(echo->server, false);
 }
 
 struct setting {

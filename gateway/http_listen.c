@@ -102,11 +102,10 @@ static enum svc_code claim(const char *folder, uint16_t port, int *ret_fd, struc
 	return SVC_OK;
 }
 
-/* Does another process hold a claim? */
-static bool claimed_by_another(int claim_fd)
+bool gw_http_port_is_shared(int claim_fd)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	return fcntl(claim_fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+	return claim_fd >= 0 && fcntl(claim_fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 /* First without sharing: only a port that nobody listens on can be had so. If that fails and
@@ -119,7 +118,7 @@ static int listen_shared(const struct place *place, int claim_fd)
 		int probe = try_listen(place, false);
 		if (probe >= 0)
 			close(probe);
-		else if (errno != EADDRINUSE || !claimed_by_another(claim_fd))
+		else if (errno != EADDRINUSE || !gw_http_port_is_shared(claim_fd))
 			return -1;
 		int fd = try_listen(place, true);
 		if (fd >= 0 || errno != EADDRINUSE)

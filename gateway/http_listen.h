@@ -2,6 +2,7 @@
  * (SO_REUSEPORT); a port that somebody else listens on is an error even where the kernel would let
  * us share it. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -19,3 +20,6 @@ struct gw_http_listener {
 enum svc_code gw_http_listen(const char *host, uint16_t port, const char *claim_folder,
 			     struct gw_http_listener *ret_listener,
 			     struct svc_err *err) SVC_CHECKED;
+
+/* Does another gateway of this run listen on the same port now? */
+bool gw_http_port_is_shared(int claim_fd);

@@ -124,11 +124,12 @@ static void listener_free(struct gw_http_server *server)
 	server->listener = NULL;
 }
 
-void gw_http_server_drain(struct gw_http_server *server)
+void gw_http_server_drain(struct gw_http_server *server, bool keep_listening)
 {
 	struct gw_http_conn *conn = TAILQ_FIRST(&server->conns);
 	server->draining = true;
-	listener_free(server);
+	if (!keep_listening)
+		listener_free(server);
 	while (conn) {
 		struct gw_http_conn *next = TAILQ_NEXT(conn, link);
 		if (conn->state == CONN_READING && !gw_http_parser_started(conn->parser) &&

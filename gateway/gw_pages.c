@@ -1,0 +1,222 @@
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "gateway/gw_state.h"
+
+void gw_serve_root(void *context, struct gw_http_exchange *exchange)
+{
+	const struct gateway *gateway = context;
+	struct buf page = {0};
+	buf_print(&page,
+		  "Lockstep %s serves %s.\n\n"
+		  "POST /v1/chat/completions  /v1/completions  /tokenize  /detokenize  "
+		  "/apply-template\n"
+		  "GET  /v1/models  /ready  /live  /health  /metrics\n\n"
+		  "An OpenAI client's base URL is this address with /v1 at its end.\n",
+		  LOCKSTEP_VERSION, gateway->model_name);
+	gw_http_reply(exchange, 200, "text/plain; charset=utf-8",
+		      (struct span){page.ptr, page.len});
+	buf_free(&page);
+}
+
+void gw_serve_live(void *context, struct gw_http_exchange *exchange)
+{
+	(void)context;
+	gw_http_reply(exchange, 200, "application/json", span_of("{\"status\":\"ok\"}"));
+}
+
+static const char *why_not_ready(const struct gateway *gateway)
+{
+	enum shm_role missing = gw_ready_missing(gateway);
+	if (gateway->svc->draining)
+		return "this gateway is shutting down";
+	if (missing)
+		return inc_role_name(missing);
+	return gateway->has_vocab ? NULL : "the vocabulary is not published yet";
+}
+
+void gw_serve_ready(void *context, struct gw_http_exchange *exchange)
+{
+	const struct gateway *gateway = context;
+	const char *reason = why_not_ready(gateway);
+	struct buf body = {0};
+	if (!reason) {
+		gw_serve_live(context, exchange);
+		return;
+	}
+	gw_http_reply_field(exchange, "Retry-After", "1");
+	buf_print(&body, "{\"status\":\"unavailable\",\"missing\":\"%s\"}", reason);
+	gw_reply_json(exchange, 503, &body);
+	buf_free(&body);
+}
+
+static void model_print(const struct gateway *gateway, struct buf *out)
+{
+	const struct shm_run *run = &gateway->svc->run;
+	buf_print(out, "{\"id\":");
+	buf_json_string(out, span_of(gateway->model_name));
+	buf_print(out,
+		  ",\"object\":\"model\",\"created\":%" PRIu64
+		  ",\"owned_by\":\"lockstep\",\"max_model_len\":%u}",
+		  run->ctl->config.created_us / 1000000u, run->ctx);
+}
+
+void gw_serve_models(void *context, struct gw_http_exchange *exchange)
+{
+	struct buf body = {0};
+	buf_print(&body, "{\"object\":\"list\",\"data\":[");
+	model_print(context, &body);
+	buf_print(&body, "]}");
+	gw_reply_json(exchange, 200, &body);
+	buf_free(&body);
+}
+
+void gw_serve_model(void *context, struct gw_http_exchange *exchange)
+{
+	const struct gateway *gateway = context;
+	const size_t prefix = sizeof "/v1/models/" - 1;
+	struct span path = gw_http_exchange_request(exchange)->path;
+	struct svc_err err;
+	if (!span_is((struct span){path.ptr + prefix, path.len - prefix}, gateway->model_name)) {
+		(void)svc_fail_param(&err, SVC_NOT_FOUND, "model",
+				     "that model does not exist here; this server has %.200s",
+				     gateway->model_name);
+		gw_reply_error(exchange, &err);
+		return;
+	}
+	struct buf body = {0};
+	model_print(gateway, &body);
+	gw_reply_json(exchange, 200, &body);
+	buf_free(&body);
+}
+
+/* ---- /metrics ---- */
+
+static void slots_print(const struct gateway *gateway, struct buf *out)
+{
+	const struct shm_run *run = &gateway->svc->run;
+	uint32_t n[STAGE_COUNT + 1] = {0};
+	char label[64];
+	for (uint32_t slot = 0; slot < run->n_table; slot++)
+		n[slot_load(run, slot).stage]++;
+	gw_metric_print(out, GW_GAUGE, "lockstep_slots", "Slots of the request table by stage.");
+	for (unsigned stage = 0; stage <= STAGE_COUNT; stage++) {
+		snprintf(label, sizeof label, "stage=\"%s\"",
+			 slot_stage_name((enum slot_stage)stage));
+		gw_value_print(out, "lockstep_slots", label, n[stage]);
+	}
+	gw_metric_print(out, GW_GAUGE, "lockstep_body_blocks_used",
+			"64 KiB blocks of request bodies in use.");
+	gw_value_print(out, "lockstep_body_blocks_used", "", body_count_used(run));
+}
+
+/* One figure of every process. */
+struct figure {
+	enum inc_gauge gauge;
+	enum shm_role role;
+	enum gw_metric_type type;
+	const char *name, *help;
+};
+
+static const struct figure figures[] = {
+	{GAUGE_RUNNING, ROLE_WORKER, GW_GAUGE, "lockstep_worker_running",
+	 "Sequences that a worker computes."},
+	{GAUGE_WAITING, ROLE_WORKER, GW_GAUGE, "lockstep_worker_waiting",
+	 "Sequences that a worker saw waiting."},
+	{GAUGE_PREFILL_TOKENS, ROLE_WORKER, GW_COUNTER, "lockstep_prefill_tokens_total",
+	 "Prompt positions computed."},
+	{GAUGE_DECODE_TOKENS, ROLE_WORKER, GW_COUNTER, "lockstep_decode_tokens_total",
+	 "Generated positions computed."},
+	{GAUGE_STEPS, ROLE_WORKER, GW_COUNTER, "lockstep_worker_steps_total",
+	 "Passes over the weights."},
+	{GAUGE_SAMPLED, ROLE_SAMPLER, GW_COUNTER, "lockstep_sampler_turns_total",
+	 "Turns of a sampler."},
+	{GAUGE_TOKENIZED, ROLE_TOKENIZER, GW_COUNTER, "lockstep_tokenizer_prompts_total",
+	 "Prompts tokenized."},
+	{GAUGE_REQUESTS, ROLE_GATEWAY, GW_COUNTER, "lockstep_admitted_total",
+	 "Requests that a gateway admitted."},
+};
+
+static void figure_print(const struct gateway *gateway, const struct figure *figure,
+			 struct buf *out)
+{
+	const struct shm_run *run = &gateway->svc->run;
+	char label[64];
+	gw_metric_print(out, figure->type, figure->name, figure->help);
+	for (uint32_t entry = 1; entry < INC_COUNT; entry++) {
+		const struct inc_entry *inc = &run->ctl->incs[entry];
+		if (inc_role(run, entry) != figure->role)
+			continue;
+		snprintf(label, sizeof label, "instance=\"%u\",epoch=\"%" PRIu64 "\"",
+			 inc->instance, atomic_load(&inc->number));
+		gw_value_print(
+			out, figure->name, label,
+			atomic_load_explicit(&inc->gauge[figure->gauge], memory_order_relaxed));
+	}
+}
+
+static void run_print(const struct gateway *gateway, struct buf *out)
+{
+	struct ctl_counters *counters = &gateway->svc->run.ctl->counters;
+	const struct {
+		const char *name, *help;
+		uint64_t value;
+	} values[] = {
+		{"lockstep_deaths_total", "Processes found dead.", atomic_load(&counters->deaths)},
+		{"lockstep_stalls_total", "Slots taken from frozen processes.",
+		 atomic_load(&counters->stalls)},
+		{"lockstep_takeovers_total", "Slots taken over from dead or frozen processes.",
+		 atomic_load(&counters->takeovers)},
+		{"lockstep_fenced_writes_total", "Swaps that came too late and changed nothing.",
+		 atomic_load(&counters->fenced_writes)},
+	};
+	for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+		gw_metric_print(out, GW_COUNTER, values[i].name, values[i].help);
+		gw_value_print(out, values[i].name, "", values[i].value);
+	}
+	gw_metric_print(out, GW_GAUGE, "lockstep_ready", "1 if every role has a ready instance.");
+	gw_value_print(out, "lockstep_ready", "", why_not_ready(gateway) ? 0 : 1);
+}
+
+static void http_print(const struct gateway *gateway, struct buf *out)
+{
+	struct gw_http_counts counts = gw_http_server_counts(gateway->server);
+	const struct {
+		enum gw_metric_type type;
+		const char *name, *help;
+		uint64_t value;
+	} values[] = {
+		{GW_GAUGE, "lockstep_http_connections", "Open connections.", counts.connections},
+		{GW_GAUGE, "lockstep_http_requests_running", "Requests without a complete answer.",
+		 counts.exchanges},
+		{GW_GAUGE, "lockstep_http_body_bytes", "Bytes of request bodies held.",
+		 counts.bodies_bytes},
+		{GW_COUNTER, "lockstep_http_accepted_total", "Connections accepted.",
+		 counts.accepted},
+		{GW_COUNTER, "lockstep_http_refused_total", "Connections over a limit.",
+		 counts.refused},
+		{GW_COUNTER, "lockstep_http_requests_total", "Requests read.", counts.requests},
+		{GW_COUNTER, "lockstep_http_faults_total", "Malformed requests.", counts.faults},
+		{GW_COUNTER, "lockstep_http_dropped_slow_total",
+		 "Connections dropped because the client did not read.", counts.dropped_slow},
+	};
+	for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+		gw_metric_print(out, values[i].type, values[i].name, values[i].help);
+		gw_value_print(out, values[i].name, "", values[i].value);
+	}
+}
+
+void gw_serve_metrics(void *context, struct gw_http_exchange *exchange)
+{
+	const struct gateway *gateway = context;
+	struct buf page = {0};
+	run_print(gateway, &page);
+	slots_print(gateway, &page);
+	for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+		figure_print(gateway, &figures[i], &page);
+	gw_metrics_print(&page, &gateway->metrics);
+	http_print(gateway, &page);
+	gw_http_reply(exchange, page.failed ? 503 : 200, "text/plain; version=0.0.4; charset=utf-8",
+		      (struct span){page.ptr, page.len});
+	buf_free(&page);
+}

@@ -1,0 +1,347 @@
+#include "gateway/gw_service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "gateway/gw_state.h"
+#include "services/slots.h"
+
+#define QUARANTINE_EVERY_US 1000000u
+
+static const struct opt options[] = {
+	{"host", OPT_STRING, "127.0.0.1", 0, 0, NULL,
+	 "address to listen on: IPv4, IPv6, a name, or * for all"},
+	{"port", OPT_INT, "8080", 0, 65535, NULL,
+	 "port to listen on; gateways of one run share it; 0: any free one"},
+	{"queue", OPT_INT, "256", 0, 4096, NULL, "sequences that may wait beyond --slots"},
+	{"max-choices", OPT_INT, "16", 1, 128, NULL, "n times prompts of one request"},
+	{"strict", OPT_BOOL, "false", 0, 0, NULL, "refuse unknown request parameters"},
+	{"trust-request-chat-template", OPT_BOOL, "false", 0, 0, NULL,
+	 "requests may bring chat_template and chat_template_kwargs"},
+	{"cors-origins", OPT_STRING, "", 0, 0, NULL,
+	 "web origins that may use this server, comma-separated, or *"},
+	{"keep-alive-s", OPT_REAL, "10", 0.05, 3600, NULL,
+	 "a waiting event stream gets a comment line this often (s)"},
+	{"no-worker-s", OPT_REAL, "60", 0, 86400, NULL,
+	 "requests fail when a role has had no instance for this long (s)"},
+	{"max-body-bytes", OPT_INT, "16777216", 1024, 1073741824, NULL, "of one request"},
+	{"max-header-bytes", OPT_INT, "32768", 1024, 1048576, NULL,
+	 "request line and header fields"},
+	{"max-connections", OPT_INT, "1024", 1, 65536, NULL, "in all"},
+	{"max-connections-per-address", OPT_INT, "512", 1, 65536, NULL, "from one client address"},
+	{"header-timeout-s", OPT_REAL, "10", 0.1, 3600, NULL, "first byte to end of header (s)"},
+	{"body-timeout-s", OPT_REAL, "60", 0.1, 3600, NULL, "end of header to end of body (s)"},
+	{"idle-timeout-s", OPT_REAL, "75", 0.1, 3600, NULL, "between two requests (s)"},
+	{"write-timeout-s", OPT_REAL, "30", 0.1, 3600, NULL,
+	 "a client that takes less than half of --output-bytes in this time is dropped (s)"},
+	{"output-bytes", OPT_INT, "131072", 4096, 67108864, NULL,
+	 "held for a client that reads slowly; then its stream pauses"},
+	{0},
+};
+
+/* ---- requests ---- */
+
+static void result_note(struct gateway *gateway, enum svc_code code)
+{
+	gateway->metrics.results[code]++;
+}
+
+static void serve(struct gateway *gateway, struct gw_http_exchange *exchange,
+		  enum gw_endpoint endpoint)
+{
+	struct gw_request *request = NULL;
+	struct svc_err err = {0};
+	enum svc_code code = gw_request_read(endpoint, gw_http_exchange_request(exchange)->body,
+					     &gateway->limits, &request, &err);
+	gateway->metrics.requests[__builtin_ctz((unsigned)endpoint)]++;
+	if (code == SVC_OK)
+		code = gw_admit(gateway, exchange, request, &err);
+	gw_request_free(request);
+	if (code != SVC_OK) {
+		result_note(gateway, code);
+		gw_reply_error(exchange, &err);
+	}
+	svc_hint_flush(gateway->svc);
+}
+
+static void serve_chat(void *context, struct gw_http_exchange *exchange)
+{
+	serve(context, exchange, GW_CHAT);
+}
+
+static void serve_completions(void *context, struct gw_http_exchange *exchange)
+{
+	serve(context, exchange, GW_COMPLETIONS);
+}
+
+static void serve_tokenize(void *context, struct gw_http_exchange *exchange)
+{
+	serve(context, exchange, GW_TOKENIZE);
+}
+
+static void serve_detokenize(void *context, struct gw_http_exchange *exchange)
+{
+	serve(context, exchange, GW_DETOKENIZE);
+}
+
+static void serve_template(void *context, struct gw_http_exchange *exchange)
+{
+	serve(context, exchange, GW_TEMPLATE);
+}
+
+static const struct gw_route routes[] = {
+	{"POST", "/v1/chat/completions", serve_chat},
+	{"POST", "/v1/completions", serve_completions},
+	{"POST", "/tokenize", serve_tokenize},
+	{"POST", "/detokenize", serve_detokenize},
+	{"POST", "/apply-template", serve_template},
+	{"GET", "/v1/models", gw_serve_models},
+	{"GET", "/v1/models/", gw_serve_model},
+	{"GET", "/ready", gw_serve_ready},
+	{"GET", "/health", gw_serve_ready},
+	{"GET", "/live", gw_serve_live},
+	{"GET", "/metrics", gw_serve_metrics},
+	{"GET", "/", gw_serve_root},
+};
+
+static void on_head(void *context, struct gw_http_exchange *exchange)
+{
+	const struct gateway *gateway = context;
+	gw_route_refuse(&gateway->router, exchange);
+}
+
+static void on_request(void *context, struct gw_http_exchange *exchange)
+{
+	const struct gateway *gateway = context;
+	gw_route_serve(&gateway->router, context, exchange);
+}
+
+static void on_gone(void *context, struct gw_http_exchange *exchange)
+{
+	struct gateway *gateway = context;
+	struct gw_call *call = gw_http_exchange_user(exchange);
+	if (call)
+		gw_call_gone(gateway, call);
+	svc_hint_flush(gateway->svc);
+}
+
+static void on_room(void *context, struct gw_http_exchange *exchange)
+{
+	gw_call_look(context, gw_http_exchange_user(exchange));
+}
+
+/* ---- the service's callbacks ---- */
+
+static void look(struct svc *svc, uint32_t slot)
+{
+	struct gateway *gateway = svc->role_state;
+	struct gw_call *call = gateway->by_slot[slot];
+	if (call)
+		gw_call_look(gateway, call);
+	else
+		gw_slot_look(gateway, slot);
+}
+
+/* The tokenizer publishes it when it has loaded the model, which may be after this process has
+ * started. */
+static void vocab_look(struct gateway *gateway)
+{
+	struct svc *svc = gateway->svc;
+	struct svc_err err;
+	if (gateway->has_vocab || run_map_vocab(&svc->run, &err) != SVC_OK)
+		return;
+	const char *base = svc->run.vocab.base;
+	if (vocab_open(base + sizeof(struct seg_header),
+		       svc->run.vocab.bytes - sizeof(struct seg_header), &gateway->vocab,
+		       &err) == SVC_OK) {
+		gateway->has_vocab = true;
+		return;
+	}
+	log_err(&err);
+	svc_leave(svc, err.code);
+}
+
+/* Text is all that a call wants that is not yet, or not only, tokens. */
+static bool needs(const struct gw_call *call, enum shm_role role)
+{
+	bool generates = call->endpoint & (GW_CHAT | GW_COMPLETIONS);
+	return role == ROLE_TOKENIZER ? !generates || !call->first_us : generates;
+}
+
+static void calls_look(struct gateway *gateway)
+{
+	uint64_t now = svc_now_us();
+	enum shm_role missing = gw_ready_missing(gateway);
+	bool lost = missing && now - gateway->missing_since_us[missing] > gateway->no_worker_us;
+	struct gw_call *next, *call = LIST_FIRST(&gateway->calls);
+	for (; call; call = next) {
+		next = LIST_NEXT(call, link);
+		if (lost && needs(call, missing)) {
+			struct svc_err err;
+			(void)svc_fail(&err, SVC_NO_WORKER, __func__, "no %s is running",
+				       inc_role_name(missing));
+			gw_call_fail(gateway, call, &err);
+			continue;
+		}
+		gw_call_keep_alive(gateway, call);
+		gw_call_look(gateway, call);
+	}
+}
+
+static void tick(struct svc *svc)
+{
+	struct gateway *gateway = svc->role_state;
+	struct inc_entry *me = &svc->run.ctl->incs[svc->run.me];
+	uint64_t now = svc_now_us();
+	vocab_look(gateway);
+	gw_ready_look(gateway);
+	calls_look(gateway);
+	if (now - gateway->quarantine_us > QUARANTINE_EVERY_US) {
+		svc_quarantine_sweep(svc);
+		gateway->quarantine_us = now;
+	}
+	atomic_store_explicit(&me->gauge[GAUGE_RUNNING], gateway->n_calls, memory_order_relaxed);
+}
+
+/* Alone on its port it goes on answering, so that who comes is told to come back; beside another it
+ * makes room. */
+static bool drain(struct svc *svc)
+{
+	struct gateway *gateway = svc->role_state;
+	if (!gateway->draining)
+		gw_http_server_drain(gateway->server, !gw_http_port_is_shared(gateway->claim_fd));
+	gateway->draining = true;
+	return gateway->n_calls == 0 && gw_http_server_counts(gateway->server).exchanges == 0;
+}
+
+/* ---- start and stop ---- */
+
+static unsigned ms_of(const struct opt_set *set, const char *name)
+{
+	return (unsigned)(opt_real(set, name) * 1000);
+}
+
+static struct gw_http_options http_options(const struct opt_set *set)
+{
+	struct gw_http_options http = gw_http_options_default();
+	http.limits.body_bytes = (size_t)opt_int(set, "max-body-bytes");
+	http.limits.head_bytes = (size_t)opt_int(set, "max-header-bytes");
+	if (http.bodies_bytes < 4 * http.limits.body_bytes)
+		http.bodies_bytes = 4 * http.limits.body_bytes;
+	http.max_connections = (unsigned)opt_int(set, "max-connections");
+	http.max_connections_per_address = (unsigned)opt_int(set, "max-connections-per-address");
+	http.head_timeout_ms = ms_of(set, "header-timeout-s");
+	http.body_timeout_ms = ms_of(set, "body-timeout-s");
+	http.idle_timeout_ms = ms_of(set, "idle-timeout-s");
+	http.write_timeout_ms = ms_of(set, "write-timeout-s");
+	http.output_bytes = (size_t)opt_int(set, "output-bytes");
+	return http;
+}
+
+/* One descriptor per connection and some for everything else. */
+static enum svc_code descriptors_check(unsigned max_connections, struct svc_err *err)
+{
+	struct rlimit limit;
+	rlim_t wanted = (rlim_t)max_connections + 256;
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted)
+		return SVC_OK;
+	limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+	if (limit.rlim_cur < wanted)
+		return svc_fail_param(
+			err, SVC_BAD_CONFIG, "max-connections",
+			"--max-connections %u needs %llu open files, the limit is %llu: "
+			"lower it or raise ulimit -n",
+			max_connections, (unsigned long long)wanted,
+			(unsigned long long)limit.rlim_max);
+	return SVC_OK;
+}
+
+static void limits_set(struct gateway *gateway)
+{
+	const struct opt_set *set = gateway->svc->options;
+	const struct shm_run *run = &gateway->svc->run;
+	snprintf(gateway->model_name, sizeof gateway->model_name, "%.*s", (int)CTL_NAME_BYTES - 1,
+		 run->ctl->config.model_name);
+	snprintf(gateway->fingerprint, sizeof gateway->fingerprint, "%.*s",
+		 (int)sizeof gateway->fingerprint - 1, run->ctl->config.fingerprint);
+	gateway->limits = (struct gw_api_limits){
+		.model_name = gateway->model_name,
+		.n_vocab = run->n_vocab,
+		.ctx = run->ctx,
+		.max_choices = (uint32_t)opt_int(set, "max-choices"),
+		.strict = opt_bool(set, "strict"),
+		.trust_request_template = opt_bool(set, "trust-request-chat-template"),
+	};
+	gateway->queue = (uint32_t)opt_int(set, "queue");
+	gateway->keep_alive_us = (uint64_t)(opt_real(set, "keep-alive-s") * 1e6);
+	gateway->no_worker_us = (uint64_t)(opt_real(set, "no-worker-s") * 1e6);
+	gateway->router = (struct gw_router){routes, sizeof routes / sizeof *routes,
+					     opt_string(set, "cors-origins")};
+}
+
+static enum svc_code listen_start(struct gateway *gateway, struct svc_err *err)
+{
+	struct svc *svc = gateway->svc;
+	const struct gw_http_options http = http_options(svc->options);
+	const struct gw_http_handler handler = {gateway, on_head, on_request,
+						on_gone, on_room, NULL};
+	const char *host = opt_string(svc->options, "host");
+	struct gw_http_listener listener;
+	enum svc_code code = descriptors_check(http.max_connections, err);
+	if (code == SVC_OK)
+		code = gw_http_server_new(svc->base, &http, &handler, &gateway->server, err);
+	if (code == SVC_OK)
+		code = gw_http_listen(host, (uint16_t)opt_int(svc->options, "port"), svc->run.dir,
+				      &listener, err);
+	if (code != SVC_OK)
+		return code;
+	gateway->claim_fd = listener.claim_fd;
+	log_info("listening on %s port %u", host, listener.port);
+	return gw_http_server_listen(gateway->server, listener.fd, err);
+}
+
+static enum svc_code start(struct svc *svc, struct svc_err *err)
+{
+	struct gateway *gateway = calloc(1, sizeof *gateway);
+	if (!gateway)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	svc->role_state = gateway;
+	gateway->svc = svc;
+	gateway->claim_fd = -1;
+	LIST_INIT(&gateway->calls);
+	gateway->by_slot = calloc(svc->run.n_table, sizeof(struct gw_call *));
+	if (!gateway->by_slot)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	limits_set(gateway);
+	vocab_look(gateway);
+	gw_ready_look(gateway);
+	return listen_start(gateway, err);
+}
+
+static void stop(struct svc *svc)
+{
+	struct gateway *gateway = svc->role_state;
+	/* Whoever still waits is cut off: its slots are cancelled by `gone`. */
+	gateway->server = gw_http_server_free(gateway->server);
+	svc_hint_flush(svc);
+	if (gateway->claim_fd >= 0)
+		close(gateway->claim_fd);
+	free(gateway->by_slot);
+	free(gateway);
+	svc->role_state = NULL;
+}
+
+const struct svc_spec gateway_spec = {
+	.role = ROLE_GATEWAY,
+	.summary = "HTTP for clients: admission, answers, event streams",
+	.options = options,
+	.start = start,
+	.look = look,
+	.tick = tick,
+	.drain = drain,
+	.stop = stop,
+};

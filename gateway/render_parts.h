@@ -1,0 +1,18 @@
+/* gateway/render_parts.h: what render.c and render_logprobs.c share. Internal to them. */
+#pragma once
+#include "gateway/render.h"
+
+/* The logprobs object of a chat, for tokens [from, to) of the answer. */
+void gw_chat_logprobs(const struct gw_render *render, const struct gw_view *view, uint32_t from,
+		      uint32_t to);
+/* The logprobs object of a completion, for positions [from, to) of prompt and answer; width: code
+ * points of the text before the first of them. */
+void gw_completion_logprobs(const struct gw_render *render, const struct gw_view *view,
+			    uint32_t from, uint32_t to, size_t width);
+/* The text that a position of prompt or answer stands for: nothing for control tokens that aren't
+ * shown. */
+struct span gw_position_text(const struct gw_render *render, const struct gw_view *view,
+			     uint32_t position);
+/* Its code points, counted by their first bytes, so that pieces of a character add up to one. */
+size_t gw_position_width(const struct gw_render *render, const struct gw_view *view,
+			 uint32_t position);
