@@ -45,7 +45,7 @@ static uint32_t code_of(const struct parts *p, uint32_t slot, uint32_t row, uint
 	if (p->ones)
 		code |= (p->ones[row][byte] >> slot & 1u) << 4;
 	if (p->twos)
-		code |= (p->twos[slot / 4][row][byte] >> 2 * (slot % 4) & 3u) << 4;
+		code |= ((uint32_t)p->twos[slot / 4][row][byte] >> 2 * (slot % 4) & 3u) << 4;
 	return code;
 }
 

@@ -1,0 +1,162 @@
+/* Speed of the kernels, alone on the machine's cores: GB/s of packed weights for one token, Gop/s
+ * (a multiply and an add are two) for a batch, and the pool's time per dispatch. kernels_bench
+ * [--isa NAME] [--threads N] [--mb N] [--type NAME] */
+#include <getopt.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "npu-worker/kernels/kernels.h"
+#include "npu-worker/kernels/pool.h"
+#include "npu-worker/kernels/testing.h"
+
+struct bench {
+	const struct kernels *kernels;
+	struct pool *pool;
+	struct kernels_matrix w;
+	struct kernels_acts acts;
+	float *y;
+};
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void work(void *context, uint32_t first, uint32_t last, uint32_t thread)
+{
+	const struct bench *b = context;
+	(void)thread;
+	b->kernels->matmul(&b->w, &b->acts, b->y, b->w.rows, first, last);
+}
+
+/* Best of some runs, in seconds. */
+static double time_product(struct bench *b, double budget)
+{
+	double best = 1e9, begin = now();
+	uint32_t blocks = kernels_block_count(b->w.rows),
+		 grain = blocks / (8 * pool_threads(b->pool)) + 1;
+	for (int i = 0; i < 3 || now() - begin < budget; i++) {
+		double start = now();
+		pool_run(b->pool, work, b, blocks, grain);
+		double seconds = now() - start;
+		best = seconds < best ? seconds : best;
+	}
+	return best;
+}
+
+static void bench_family(struct bench *b, enum kernels_family family, uint32_t most_tokens)
+{
+	uint64_t random = 1;
+	float *x = test_memory((size_t)most_tokens * b->w.cols * sizeof *x);
+	void *memory = test_memory(kernels_acts_bytes(family, most_tokens, b->w.cols));
+	for (size_t i = 0; i < (size_t)most_tokens * b->w.cols; i++)
+		x[i] = test_normal(&random);
+	uint32_t all_rows = b->w.rows;
+	printf("%-5s %-7s", gguf_tensor_type_name(b->w.type), kernels_family_name(family));
+	for (uint32_t tokens = 1; tokens <= most_tokens; tokens *= 2) {
+		kernels_acts_init(&b->acts, family, tokens, b->w.cols, memory);
+		b->acts.x = x;
+		b->kernels->quantise(&b->acts, 0, tokens);
+		/* one token: all of it, from memory; a batch: a matrix of usual size, again and
+		 * again */
+		b->w.rows = tokens == 1 || all_rows < 3072 ? all_rows : 3072;
+		double seconds = time_product(b, 0.15);
+		double gops = 2e-9 * b->w.rows * b->w.cols * tokens / seconds;
+		if (tokens == 1)
+			printf("  %5.1f GB/s",
+			       (double)kernels_packed_bytes(b->w.type, b->w.rows, b->w.cols) /
+				       seconds * 1e-9);
+		else
+			printf("  %4.0f", gops);
+	}
+	printf(" Gop/s\n");
+	b->w.rows = all_rows;
+	free(x);
+	free(memory);
+}
+
+/* A matrix of about `bytes` packed bytes, in huge pages where the system gives them. */
+static void bench_type(struct bench *b, uint32_t type, size_t bytes, uint32_t most_tokens)
+{
+	uint32_t cols = 1536, block = (uint32_t)kernels_packed_bytes(type, 16, cols);
+	uint32_t rows = 16 * (uint32_t)(bytes / block);
+	uint64_t random = 1;
+	uint8_t *tensor = test_tensor(type, 256, cols, false, &random);
+	size_t size = kernels_packed_bytes(type, rows, cols), align = (size_t)2 << 20;
+	void *packed = aligned_alloc(align, (size + align - 1) / align * align);
+	if (!packed)
+		abort();
+	madvise(packed, size, MADV_HUGEPAGE);
+	for (uint32_t at = 0; at < rows / 16; at += 16)
+		kernels_pack(type, 256, cols, tensor, (uint8_t *)packed + (size_t)at * block, 0,
+			     rows / 16 - at < 16 ? rows / 16 - at : 16);
+	b->w = (struct kernels_matrix){type, rows, cols, packed};
+	b->y = test_memory((size_t)rows * most_tokens * sizeof(float));
+	bench_family(b, KERNELS_A16, most_tokens);
+	bench_family(b, KERNELS_A8, most_tokens);
+	bench_family(b, KERNELS_F32, most_tokens);
+	free(b->y);
+	free(packed);
+	free(tensor);
+}
+
+static void nothing(void *context, uint32_t first, uint32_t last, uint32_t thread)
+{
+	(void)context;
+	(void)first;
+	(void)last;
+	(void)thread;
+}
+
+static void bench_pool(struct pool *pool)
+{
+	enum { ROUNDS = 20000 };
+	double start = now();
+	for (int i = 0; i < ROUNDS; i++)
+		pool_run(pool, nothing, NULL, 2 * pool_threads(pool), 1);
+	printf("pool of %u: %.2f us per dispatch\n", pool_threads(pool),
+	       (now() - start) / ROUNDS * 1e6);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct option OPTIONS[] = {
+		{"isa", required_argument, NULL, 'i'},	  {"threads", required_argument, NULL, 't'},
+		{"mb", required_argument, NULL, 'm'},	  {"type", required_argument, NULL, 'y'},
+		{"tokens", required_argument, NULL, 'n'}, {NULL, 0, NULL, 0},
+	};
+	const char *isa = "auto", *only = NULL;
+	uint32_t threads = 2, mb = 96, tokens = 64;
+	for (int o; (o = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;) {
+		if (o == 'i')
+			isa = optarg;
+		else if (o == 't')
+			threads = (uint32_t)atoi(optarg);
+		else if (o == 'm')
+			mb = (uint32_t)atoi(optarg);
+		else if (o == 'y')
+			only = optarg;
+		else if (o == 'n')
+			tokens = (uint32_t)atoi(optarg);
+		else
+			return 64;
+	}
+	struct svc_err err;
+	struct bench b;
+	if (kernels_select(isa, &b.kernels, &err) || pool_open(threads, &b.pool, &err)) {
+		fprintf(stderr, "%s\n", err.msg);
+		return svc_code_info(err.code)->exit_status;
+	}
+	printf("%s, %u threads, %u MB of weights; tokens: 1 2 4 .. %u\n", b.kernels->name, threads,
+	       mb, tokens);
+	bench_pool(b.pool);
+	for (uint32_t i = 0; i < TEST_TYPE_COUNT; i++) {
+		if (!only || strcmp(only, gguf_tensor_type_name(TEST_TYPES[i])) == 0)
+			bench_type(&b, TEST_TYPES[i], (size_t)mb << 20, tokens);
+	}
+	pool_close(b.pool);
+	return 0;
+}
