@@ -75,12 +75,27 @@ hopeless_services() {
 	done
 }
 
+# The texts of the JSON log lines on standard input.
+log_texts() {
+	sed -n 's/.*"msg":"\(.*\)"}$/\1/p' | sed 's/\\\(["\\/]\)/\1/g'
+}
+
 # What a service said since its last start.
-show_log() { # service
-	local log=$log_dir/$1/current
-	printf -- '-- %s: last lines of %s\n' "$1" "$log" >&2
+last_words() { # service
 	# shellcheck disable=SC2016 # $ is sed's last line
-	sed -n '/"svc":"supervisor","msg":"starting /{h;d}; H; ${x;p}' "$log" 2>/dev/null | tail -n 8 >&2 || true
+	sed -n '/"svc":"supervisor","msg":"starting /{h;d}; H; ${x;p}' "$log_dir/$1/current" 2>/dev/null
+}
+
+# Its last error in one line if it named one, else its last lines and where the others are.
+show_failure() { # service
+	local text
+	text=$(last_words "$1" | grep '"level":"error"' | grep -v '"svc":"supervisor"' | log_texts | tail -1)
+	if [[ -n $text ]]; then
+		printf 'error: %s: %s\n' "$1" "$text" >&2
+	else
+		printf -- '-- %s: last lines of %s\n' "$1" "$log_dir/$1/current" >&2
+		last_words "$1" | tail -n 8 >&2
+	fi
 }
 
 # Stops the services from the outside in, so that the gateways' drain finds the others still working; then the supervisor.
