@@ -206,6 +206,8 @@ static void body_fill(const struct admission *admission, uint32_t choice, struct
 		size_t n = prompt ? prompt->n_ids : request->n_tokens;
 		region_write(gateway, body, REGION_IDS, ids, 4 * n);
 		atomic_store(&body->n_prompt, (uint32_t)n);
+		/* Their length was checked with the request. */
+		atomic_store(&body->tokenized, 1);
 	}
 }
 

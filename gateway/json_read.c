@@ -38,6 +38,8 @@ static void scan_to(struct span text, size_t end, struct scan *scan)
 		case '}':
 		case ']':
 			scan->depth -= scan->depth > 0;
+			if (scan->depth == 0)
+				scan->key = (struct span){NULL, 0};
 			break;
 		case ':':
 			if (scan->depth == 1)
