@@ -12,6 +12,7 @@
 
 #include "sampler/cut.h"
 #include "sampler/kernels.h"
+#include "sampler/set.h"
 
 static uint64_t seed = 42;
 
@@ -209,6 +210,29 @@ static void kernels_agree(void **state)
 	print_message("%d instruction sets, auto: %s\n", sets, smp_kernels_get(SMP_ISA_AUTO)->name);
 }
 
+/* Every part of the mass belongs to exactly one token, and none to tokens without weight. */
+static void pick_covers_the_mass(void **state)
+{
+	(void)state;
+	uint32_t ids[] = {10, 11, 12, 13, 14};
+	uint64_t weights[] = {0, 3, 0, 5, 0};
+	const struct smp_set set = {.n = 5, .ids = ids, .weights = weights};
+	for (uint64_t eighth = 0; eighth < 8; eighth++) {
+		uint32_t expected = eighth < 3 ? 11 : 13;
+		assert_int_equal(smp_set_pick(&set, eighth << 50), expected);
+		assert_int_equal(smp_set_pick(&set, ((eighth + 1) << 50) - 1), expected);
+	}
+}
+
+static void shares_are_rounded_up(void **state)
+{
+	(void)state;
+	assert_int_equal(smp_share(0.0f, 100), 1);
+	assert_int_equal(smp_share(0.5f, 3), 2);
+	assert_int_equal(smp_share(1.0f, UINT64_MAX >> 1), UINT64_MAX >> 1);
+	assert_int_equal(smp_share(0.25f, 400), 100);
+}
+
 static void isa_names(void **state)
 {
 	(void)state;
@@ -227,6 +251,8 @@ int main(void)
 		cmocka_unit_test(cut_is_where_sorting_cuts),
 		cmocka_unit_test(rank_orders_floats),
 		cmocka_unit_test(kernels_agree),
+		cmocka_unit_test(pick_covers_the_mass),
+		cmocka_unit_test(shares_are_rounded_up),
 		cmocka_unit_test(isa_names),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,8 +174,10 @@ static json_t *events_answer(struct job *job, struct smp_seq *seq)
 	for (size_t i = 0; i < json_array_size(tokens); i++) {
 		struct smp_event event;
 		int32_t token = (int32_t)json_integer_value(json_array_get(tokens, i));
-		if (smp_push(seq, token, &event, &job->err) != SVC_OK)
+		if (smp_push(seq, token, &event, &job->err) != SVC_OK) {
+			json_decref(events);
 			return NULL;
+		}
 		json_array_append_new(events,
 				      json_pack("[s%iii]", event.text.len ? event.text.ptr : "",
 						event.text.len, (int)event.finish, event.stop_id,
@@ -200,9 +202,11 @@ static json_t *draws_answer(struct job *job, struct smp_seq *seq, struct smp_wor
 			json_array_append_new(tokens, json_integer(token));
 	}
 	free(allowed);
-	return code == SVC_OK
-		       ? json_pack("{sosi}", "tokens", tokens, "finish", (int)smp_seq_finish(seq))
-		       : NULL;
+	if (code != SVC_OK) {
+		json_decref(tokens);
+		return NULL;
+	}
+	return json_pack("{sosi}", "tokens", tokens, "finish", (int)smp_seq_finish(seq));
 }
 
 static json_t *score_answer(struct job *job, struct smp_work *work, int32_t token)

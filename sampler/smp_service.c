@@ -92,6 +92,7 @@ static enum svc_code open_sequence(struct svc *svc, struct turn *turn, struct sm
 		.prompt = turn->ids,
 		.n_prompt = turn->n_prompt,
 		.n_ctx = turn->n_ids_max < svc->run.ctx ? (uint32_t)turn->n_ids_max : svc->run.ctx,
+		.n_vocab = svc->run.n_vocab,
 	};
 	enum svc_code code = smp_seq_open(&spec, &cached->seq, err);
 	if (code == SVC_OK)
