@@ -89,7 +89,7 @@ last_words() { # service
 # Its last error in one line if it named one, else its last lines and where the others are.
 show_failure() { # service
 	local text
-	text=$(last_words "$1" | grep '"level":"error"' | grep -v '"svc":"supervisor"' | log_texts | tail -1)
+	text=$(last_words "$1" | grep '"level":"error"' | grep -v '"svc":"supervisor"' | log_texts | tail -1) || true
 	if [[ -n $text ]]; then
 		printf 'error: %s: %s\n' "$1" "$text" >&2
 	else
