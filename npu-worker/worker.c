@@ -19,6 +19,7 @@ static const struct opt worker_options[] = {
 	{"threads", OPT_INT, "0", 0, 256, NULL, "compute threads; 0: one per core, at most 16"},
 	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512|amx",
 	 "instruction set; all give the same bits"},
+	{"prefix-cache", OPT_BOOL, "true", 0, 0, NULL, "share KV pages of equal beginnings"},
 	{"prefill-rows", OPT_INT, "256", 1, 512, NULL,
 	 "prompt positions of one step when nothing else runs"},
 	{"prefill-rows-busy", OPT_INT, "32", 1, 512, NULL,
@@ -64,7 +65,7 @@ static void look(struct svc *svc, uint32_t slot)
 	forget_outstanding(worker, slot);
 	claim = svc_slot_own(svc, slot, STAGE_COMPUTE, &mine, &body);
 	if (claim != CLAIM_NO)
-		sequence_open(worker, slot, mine, body, claim);
+		sequence_open(worker, slot, mine, body);
 }
 
 /* The unclaimed slot that came first; n_table if there is none. */
@@ -117,8 +118,7 @@ static void admit(struct worker *worker)
 		if (!fits && !cancelled)
 			return;
 		enum svc_claim claim = svc_slot_own(svc, slot, STAGE_COMPUTE, &mine, &body);
-		if (claim != CLAIM_NO && !sequence_open(worker, slot, mine, body, claim) &&
-		    !cancelled)
+		if (claim != CLAIM_NO && !sequence_open(worker, slot, mine, body) && !cancelled)
 			return;
 	}
 }
