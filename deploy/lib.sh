@@ -90,10 +90,10 @@ build_preset() { # preset jobs targets...
 	local preset=$1 jobs=$2
 	shift 2
 	(
-		cd "$repo" || exit
-		cmake --preset "$preset" >/dev/null
-		ninja -C "build/$preset" -j "$jobs" "$@" >&2
-	)
+		cd "$repo" &&
+			cmake --preset "$preset" >/dev/null &&
+			ninja -C "build/$preset" -j "$jobs" "$@" >&2
+	) || die 1 "the build of build/$preset failed: the lines above say where"
 }
 
 # The mark tells a run directory from a folder that LOCKSTEP_RUN_DIR names by mistake: without it nothing is removed.
