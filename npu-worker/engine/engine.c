@@ -13,7 +13,7 @@ enum { PAGE_LAYOUT_VERSION = 1, MAX_ROWS = 1 << 16, MAX_SEQS = 1 << 12 };
 enum svc_code engine_family_parse(const char *name, enum kernels_family *ret_family,
 				  struct svc_err *err)
 {
-	static const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16};
+	static const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A8};
 	for (unsigned i = 0; i < sizeof families / sizeof families[0]; i++) {
 		if (strcmp(name, kernels_family_name(families[i])) == 0) {
 			*ret_family = families[i];
@@ -21,7 +21,7 @@ enum svc_code engine_family_parse(const char *name, enum kernels_family *ret_fam
 		}
 	}
 	return svc_fail_param(err, SVC_BAD_CONFIG, "family",
-			      "family '%s' isn't known; there are f32-v1 and a16-v1", name);
+			      "family '%s' isn't known; there are f32-v1, a16-v1 and a8-v1", name);
 }
 
 /* NULL if the model has no such part. */

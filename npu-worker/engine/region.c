@@ -23,7 +23,7 @@ uint64_t region_header_hash(const struct region_header *header)
 				    header->n_parts * sizeof(struct plan_part), fields);
 }
 
-uint64_t region_content_hash(const struct region_header *header)
+static uint64_t content_hash(const struct region_header *header)
 {
 	return XXH3_64bits((const char *)header + REGION_HEADER_BYTES,
 			   header->total_bytes - REGION_HEADER_BYTES);
@@ -108,7 +108,7 @@ enum svc_code region_attach(const void *region, size_t size, const struct model_
 				"weights region: packed from model %016" PRIx64 "%016" PRIx64
 				", not from %016" PRIx64 "%016" PRIx64,
 				header->model.high, header->model.low, model->high, model->low);
-	if (check_content && header->content_hash != region_content_hash(region))
+	if (check_content && header->content_hash != content_hash(header))
 		return svc_fail(
 			err, SVC_CORRUPT, __func__,
 			"weights region: content differs from its hash; remove it and start again");

@@ -1,6 +1,7 @@
 /* Fills a region from a model file: region_pack of region.h. */
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "npu-worker/engine/region_private.h"
 #include "npu-worker/kernels/attention.h"
@@ -8,8 +9,13 @@
 #include "npu-worker/kernels/kernels.h"
 #include "npu-worker/kernels/pool.h"
 
-/* One dispatch packs this much of a matrix, so that progress shows and a beat is never far. */
-enum { CHUNK_BLOCKS = 512, GRAIN_BLOCKS = 8, GRAIN_POSITIONS = 64 };
+/* One dispatch does this much, so that progress shows and a beat is never far: some 10 ms. */
+enum {
+	CHUNK_WEIGHTS = 1 << 21,
+	CHUNK_POSITIONS = 1024,
+	GRAIN_POSITIONS = 64,
+	HASH_BYTES = 16 << 20
+};
 
 struct matrix_job {
 	const struct plan_part *part;
@@ -48,9 +54,10 @@ static void pack_matrix(const struct region_job *job, struct pool *pool,
 		.part = part, .source = source, .target = (char *)job->region + part->offset};
 	/* The padding behind the last block is part of what the content hash covers. */
 	memset((char *)m.target + part->size_bytes - 64, 0, 64);
-	for (m.first = 0; m.first < blocks; m.first += CHUNK_BLOCKS) {
-		uint32_t count = blocks - m.first < CHUNK_BLOCKS ? blocks - m.first : CHUNK_BLOCKS;
-		run(pool, pack_blocks, &m, count, GRAIN_BLOCKS);
+	uint32_t chunk = CHUNK_WEIGHTS / KERNELS_BLOCK_ROWS / part->cols + 1;
+	for (m.first = 0; m.first < blocks; m.first += chunk) {
+		uint32_t count = blocks - m.first < chunk ? blocks - m.first : chunk;
+		run(pool, pack_blocks, &m, count, count / 16 + 1);
 		report(job, part->offset + part->size_bytes / blocks * (m.first + count));
 	}
 }
@@ -72,14 +79,15 @@ struct table_job {
 	const float *inv_freq;
 	uint32_t pairs;
 	float factor;
-	float *target; /* [ctx][2][pairs] */
+	uint32_t first; /* position that item 0 stands for */
+	float *target;	/* [ctx][2][pairs] */
 };
 
 static void fill_rows(void *context, uint32_t first, uint32_t last, uint32_t thread)
 {
 	const struct table_job *t = context;
 	(void)thread;
-	for (uint32_t position = first; position < last; position++)
+	for (uint32_t position = t->first + first; position < t->first + last; position++)
 		rope_row(t->inv_freq, t->pairs, t->factor, position,
 			 t->target + (size_t)position * 2 * t->pairs);
 }
@@ -116,7 +124,12 @@ static enum svc_code pack_table(const struct region_job *job, struct pool *pool,
 			      .pairs = pairs,
 			      .target = (float *)(void *)((char *)job->region + part->offset)};
 	t.factor = rope_inv_freq(rope, job->plan->ctx, literal ? divisors : NULL, inv_freq);
-	run(pool, fill_rows, &t, job->plan->ctx, GRAIN_POSITIONS);
+	for (; t.first < job->plan->ctx; t.first += CHUNK_POSITIONS) {
+		uint32_t left = job->plan->ctx - t.first;
+		run(pool, fill_rows, &t, left < CHUNK_POSITIONS ? left : CHUNK_POSITIONS,
+		    GRAIN_POSITIONS);
+		report(job, part->offset);
+	}
 	return SVC_OK;
 }
 
@@ -138,6 +151,26 @@ static enum svc_code pack_part(const struct region_job *job, struct pool *pool,
 	float *target = (float *)(void *)((char *)job->region + part->offset);
 	for (uint32_t i = 0; i < part->cols; i++)
 		target[i] = float_at(tensor, i);
+	return SVC_OK;
+}
+
+/* In pieces: a large region takes longer than a beat may. */
+static enum svc_code hash_content(const struct region_job *job, uint64_t *ret_hash,
+				  struct svc_err *err)
+{
+	const char *at = (const char *)job->region + REGION_HEADER_BYTES;
+	uint64_t left = job->plan->total_bytes - REGION_HEADER_BYTES;
+	XXH3_state_t *state = XXH3_createState();
+	if (!state)
+		return svc_fail_errno(err, __func__, "no memory for a hash");
+	XXH3_64bits_reset(state);
+	for (uint64_t count; left > 0; at += count, left -= count) {
+		count = left < HASH_BYTES ? left : HASH_BYTES;
+		XXH3_64bits_update(state, at, count);
+		report(job, job->plan->total_bytes);
+	}
+	*ret_hash = XXH3_64bits_digest(state);
+	XXH3_freeState(state);
 	return SVC_OK;
 }
 
@@ -166,7 +199,9 @@ enum svc_code region_pack(const struct region_job *job, struct pool *pool, struc
 	header->n_parts = plan->n_parts;
 	header->ctx = plan->ctx;
 	header->config = plan->config;
-	header->content_hash = region_content_hash(header);
+	enum svc_code code = hash_content(job, &header->content_hash, err);
+	if (code)
+		return code;
 	header->header_hash = region_header_hash(header);
 	/* Whoever sees the magic sees all that was written before it. */
 	__atomic_thread_fence(__ATOMIC_RELEASE);

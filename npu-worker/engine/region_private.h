@@ -4,6 +4,5 @@
 
 #define REGION_MAGIC "LKSTWGT" /* seven letters and a zero */
 
+/* header: in place, in front of its directory. */
 uint64_t region_header_hash(const struct region_header *header);
-/* header: in place, in front of its content. */
-uint64_t region_content_hash(const struct region_header *header);

@@ -9,7 +9,11 @@
 /* Multiply-adds that one dispatched item has, about: enough to be worth its taking, few enough to
  * share well. */
 static const uint64_t ITEM_WORK = 1u << 20;
-enum { LOGIT_COLUMNS = 16384 }; /* one item of handing logits out */
+enum {
+	TILE_ROWS = 64, /* rows per call of a kernel: their activations stay in the second-level
+			   cache */
+	LOGIT_COLUMNS = 16384, /* one item of handing logits out */
+};
 
 static const char *const checkpoint_names[ENGINE_CHECKPOINT_COUNT] = {
 	"embed",	  "attn_norm",	   "q_proj",	"k_proj",     "v_proj", "q_norm",
@@ -53,6 +57,39 @@ struct product {
 	uint32_t grain; /* 16-row blocks */
 };
 
+static struct kernels_acts acts_rows(const struct kernels_acts *acts, uint32_t first,
+				     uint32_t count)
+{
+	size_t groups = ((size_t)acts->cols + KERNELS_GROUP - 1) / KERNELS_GROUP;
+	struct kernels_acts part = *acts;
+	part.rows = count;
+	part.x += first * acts->x_stride;
+	if (acts->family == KERNELS_F32)
+		return part;
+	if (acts->q16)
+		part.q16 += first * groups * KERNELS_GROUP;
+	if (acts->q8)
+		part.q8 += first * groups * KERNELS_GROUP;
+	part.dx += first * groups;
+	part.sx += first * groups;
+	part.sum += first * groups * 2;
+	return part;
+}
+
+/* Blocks [first, last) of one matrix, for all rows. */
+static void multiply_rows(const struct product *p, const struct kernels_matrix *w, float *y,
+			  uint32_t first, uint32_t last, uint32_t thread)
+{
+	const struct kernels_acts *acts = &p->step->acts;
+	for (uint32_t row = 0; row < acts->rows; row += TILE_ROWS) {
+		uint32_t count = acts->rows - row < TILE_ROWS ? acts->rows - row : TILE_ROWS;
+		struct kernels_acts part = acts_rows(acts, row, count);
+		p->step->engine->kernels->matmul(w, &part, y + row * p->y_stride, p->y_stride,
+						 first, last);
+		step_beat(p->step, thread);
+	}
+}
+
 static void multiply_blocks(void *context, uint32_t first, uint32_t last, uint32_t thread)
 {
 	const struct product *p = context;
@@ -64,9 +101,7 @@ static void multiply_blocks(void *context, uint32_t first, uint32_t last, uint32
 		uint32_t from = first > start ? first : start, to = last < end ? last : end;
 		for (uint32_t at = from; at < to; at += p->grain) {
 			uint32_t stop = to - at < p->grain ? to : at + p->grain;
-			p->step->engine->kernels->matmul(w, &p->step->acts, y, p->y_stride,
-							 at - start, stop - start);
-			step_beat(p->step, thread);
+			multiply_rows(p, w, y, at - start, stop - start, thread);
 		}
 		y += w->rows;
 		start = end;
