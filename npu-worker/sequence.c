@@ -8,8 +8,9 @@ static bool is_running(enum slot_stage stage)
 	return stage == STAGE_COMPUTE || stage == STAGE_SAMPLE || stage == STAGE_RECLAIM;
 }
 
-/* The page table of a body, copied and checked: entries beyond the pool end it. */
-static uint32_t copy_pages(const struct worker *worker, const struct body *body, uint32_t *pages)
+/* The page table of a body: handles, copied and checked. */
+static uint32_t copy_handles(const struct worker *worker, const struct body *body,
+			     uint32_t *handles)
 {
 	const struct shm_run *run = &worker->svc->run;
 	size_t bytes = 0;
@@ -17,9 +18,9 @@ static uint32_t copy_pages(const struct worker *worker, const struct body *body,
 	uint32_t n = atomic_load_explicit(&body->n_pages, memory_order_acquire);
 	if (!table || n > worker->pages_per_sequence || n > bytes / sizeof *table)
 		return 0;
-	memcpy(pages, table, n * sizeof *pages);
+	memcpy(handles, table, n * sizeof *handles);
 	for (uint32_t i = 0; i < n; i++)
-		if (pages[i] >= run->n_pages)
+		if (page_of_handle(handles[i]) >= run->n_pages)
 			return 0;
 	return n;
 }
@@ -32,7 +33,8 @@ static void store_pages(struct worker *worker, struct sequence *sequence)
 	 */
 	if (!table)
 		return;
-	memcpy(table, sequence->pages, sequence->n_pages * sizeof *table);
+	for (uint32_t i = 0; i < sequence->n_pages; i++)
+		table[i] = page_handle(&worker->svc->run, sequence->pages[i]);
 	atomic_store_explicit(&sequence->body->n_pages, sequence->n_pages, memory_order_release);
 }
 
@@ -59,37 +61,19 @@ static void start_over(struct worker *worker, struct sequence *sequence)
 	drop_pages_from(worker, sequence, 0);
 }
 
-/* Another worker computed these pages: hold them before its bits go. */
+/* Turns the handles of the body's table into pages that I hold: whoever computed them may be dead
+ * or frozen by now. */
 static void adopt_pages(struct worker *worker, struct sequence *sequence)
 {
 	for (uint32_t i = 0; i < sequence->n_pages; i++) {
-		if (page_hold(&worker->svc->run, sequence->pages[i]))
+		uint32_t handle = sequence->pages[i];
+		sequence->pages[i] = page_of_handle(handle);
+		if (page_adopt(&worker->svc->run, handle))
 			continue;
 		sequence->n_pages = i;
 		start_over(worker, sequence);
 		return;
 	}
-}
-
-/* A frozen worker may still write its tail page and its logits row: leave them to it and go on with
- * copies. What lies below n_kv is complete, so copying the whole page copies that. */
-static bool leave_tail(struct worker *worker, struct sequence *sequence)
-{
-	struct shm_run *run = &worker->svc->run;
-	uint32_t full = sequence->n_kv / PAGE_POSITIONS;
-	bool partial = sequence->n_kv % PAGE_POSITIONS != 0 && full < sequence->n_pages;
-	uint32_t tail = partial ? sequence->pages[full] : PAGE_NONE;
-	drop_pages_from(worker, sequence, full < sequence->n_pages ? full : sequence->n_pages);
-	row_quarantine(run, sequence->slot, worker->svc->fenced_number);
-	if (!partial)
-		return true;
-	if (!sequence_reserve(worker, sequence, sequence->n_kv))
-		return false;
-	const void *from = run_page(run, tail);
-	void *to = run_page(run, sequence->pages[full]);
-	if (from && to)
-		memcpy(to, from, run->page_bytes);
-	return true;
 }
 
 static bool load(struct worker *worker, struct sequence *sequence)
@@ -100,7 +84,7 @@ static bool load(struct worker *worker, struct sequence *sequence)
 	sequence->n_prompt = atomic_load(&body->n_prompt);
 	sequence->n_known = body_n_ids(run, body);
 	sequence->n_kv = atomic_load_explicit(&body->n_kv, memory_order_acquire);
-	sequence->n_pages = copy_pages(worker, body, sequence->pages);
+	sequence->n_pages = copy_handles(worker, body, sequence->pages);
 	sequence->ticket = atomic_load(&run->slots[sequence->slot].ticket);
 	if (!body_region(run, body, REGION_PAGES, 0, &bytes) ||
 	    bytes / 4 < worker->pages_per_sequence)
@@ -108,6 +92,7 @@ static bool load(struct worker *worker, struct sequence *sequence)
 	if (sequence->n_known == 0 || sequence->n_prompt > sequence->n_known ||
 	    sequence->n_known > run->ctx || sequence->n_kv > sequence->n_known)
 		return false;
+	adopt_pages(worker, sequence);
 	if (sequence->n_pages * PAGE_POSITIONS < sequence->n_kv)
 		start_over(worker, sequence);
 	/* All positions are there, but not the word that the logits are: compute the last one
@@ -166,8 +151,7 @@ static struct sequence *next_entry(struct worker *worker)
 	return sequence;
 }
 
-bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine, struct body *body,
-		   enum svc_claim claim)
+bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine, struct body *body)
 {
 	struct svc *svc = worker->svc;
 	struct svc_err err;
@@ -186,12 +170,8 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 		svc_slot_fail(svc, slot, &sequence->state, body, &err);
 		return false;
 	}
-	if (atomic_load(&body->worker) != svc->run.me || claim != CLAIM_FRESH) {
-		adopt_pages(worker, sequence);
-		atomic_store(&body->worker, svc->run.me);
-	}
-	bool placed = claim != CLAIM_FENCED || leave_tail(worker, sequence);
-	sequence->row = placed ? row_take(&svc->run, slot) : PAGE_NONE;
+	atomic_store(&body->worker, svc->run.me);
+	sequence->row = row_take(&svc->run, slot, atomic_load(&body->row) - 1);
 	if (sequence->row == PAGE_NONE) {
 		/* No place now: it waits without pages, so that it holds nothing that a running one
 		 * needs. */
@@ -272,45 +252,55 @@ void sequence_reclaim(struct worker *worker, uint32_t slot)
 		return;
 	/* Pages of another worker carry its bit, not mine: its own collection, or whoever buries
 	 * it, lets them go. */
-	uint32_t *pages = worker->scratch_pages;
-	uint32_t n = copy_pages(worker, body, pages), row = atomic_load(&body->row);
+	uint32_t *handles = worker->scratch_pages;
+	uint32_t n = copy_handles(worker, body, handles), row = atomic_load(&body->row);
 	atomic_store(&body->n_pages, 0);
 	atomic_store(&body->row, 0);
 	for (uint32_t i = 0; i < n; i++)
-		release(worker, pages[i]);
-	if (claim == CLAIM_FENCED)
-		row_quarantine(&svc->run, slot, svc->fenced_number);
-	else if (row)
-		row_drop(&svc->run, row - 1, slot);
+		if (page_handle(&svc->run, page_of_handle(handles[i])) == handles[i])
+			release(worker, page_of_handle(handles[i]));
+	row_drop(&svc->run, row - 1, slot);
 	if (svc_slot_pass(svc, slot, &mine, STAGE_DONE, 0) != SVC_OK)
 		return;
 }
 
-static void mark_referenced(struct worker *worker, void (*mark)(struct worker *, uint32_t page))
+/* The handles in a running slot's body, whoever owns it. They count if it was the slot's body all
+ * the while that they were read. */
+static uint32_t peek_handles(const struct worker *worker, uint32_t slot, uint32_t *handles)
 {
-	struct shm_run *run = &worker->svc->run;
-	uint32_t *pages = worker->scratch_pages;
-	for (uint32_t slot = 0; slot < run->n_table; slot++) {
-		struct slot_state state = slot_load(run, slot);
+	const struct shm_run *run = &worker->svc->run;
+	struct slot_state state;
+	uint32_t n;
+	do {
+		state = slot_load(run, slot);
 		const struct body *body =
 			is_running(state.stage) ? body_get(run, state.body, slot) : NULL;
-		uint32_t n = body ? copy_pages(worker, body, pages) : 0;
+		n = body ? copy_handles(worker, body, handles) : 0;
+	} while (slot_load(run, slot).turn != state.turn);
+	return n;
+}
+
+static void mark_referenced(struct worker *worker, void (*mark)(struct worker *, uint32_t handle))
+{
+	uint32_t *handles = worker->scratch_pages;
+	for (uint32_t slot = 0; slot < worker->svc->run.n_table; slot++) {
+		uint32_t n = peek_handles(worker, slot, handles);
 		for (uint32_t i = 0; i < n; i++)
-			mark(worker, pages[i]);
+			mark(worker, handles[i]);
 	}
 }
 
-static void mark_one(struct worker *worker, uint32_t page)
+static void mark_one(struct worker *worker, uint32_t handle)
 {
-	worker->may_go[page] = 0;
+	worker->may_go[page_of_handle(handle)] = 0;
 }
 
-static void hold_one(struct worker *worker, uint32_t page)
+static void hold_one(struct worker *worker, uint32_t handle)
 {
 	/* false: it is free, its content gone; who adopts the sequence finds that out and starts
 	 * over. */
-	if (!page_hold(&worker->svc->run, page))
-		log_debug("page %u is free already", page);
+	if (!page_adopt(&worker->svc->run, handle))
+		log_debug("page %u is free already", page_of_handle(handle));
 }
 
 void pages_collect(struct worker *worker)
@@ -324,6 +314,7 @@ void pages_collect(struct worker *worker)
 			page_drop(run, page);
 			worker->may_go[page] = 0;
 		}
+	row_collect(run);
 	worker->collected_us = svc_now_us();
 }
 
@@ -356,7 +347,7 @@ void pages_adopt_from_dead(struct worker *worker)
 		mark_referenced(worker, hold_one);
 		for (uint32_t page = 0; page < run->n_pages; page++)
 			if (prefix_is_sealed(run, page))
-				hold_one(worker, page);
+				hold_one(worker, page_handle(run, page));
 		page_drop_all(run, entry);
 		log_info("KV pages of a dead worker (entry %u) are held by this one now", entry);
 	}

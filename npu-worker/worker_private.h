@@ -59,8 +59,7 @@ SVC_CHECKED enum svc_code weights_map(struct svc *svc, uint32_t threads, struct 
 
 /* After the slot became mine: takes over pages and row, or starts from nothing where they are lost.
  * false: the slot was passed on (no row, no page, cancelled, damaged). */
-bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine, struct body *body,
-		   enum svc_claim claim);
+bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine, struct body *body);
 /* Removes it from the table (it was passed on). */
 void sequence_close(struct worker *worker, struct sequence *sequence);
 /* Pages for positions 0 .. n-1. false: none is free and none could be made free. */
@@ -71,7 +70,8 @@ void sequence_preempt(struct worker *worker, struct sequence *sequence);
 void sequence_reclaim(struct worker *worker, uint32_t slot);
 /* Makes the pages that were completed since position `from` findable. After the step's commit. */
 void sequence_seal(struct worker *worker, struct sequence *sequence, uint32_t from);
-/* Drops unsealed pages that carry my bit and that no slot refers to; fills may_go. */
+/* Drops unsealed pages that carry my bit and that no slot refers to, and rows likewise; fills
+ * may_go. */
 void pages_collect(struct worker *worker);
 /* Free pages, and sealed ones that could be let go. */
 uint32_t pages_available(struct worker *worker);

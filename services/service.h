@@ -55,7 +55,6 @@ struct svc {
 	enum svc_code leave_code; /* why: SVC_OK, SVC_STALE (fenced), ... */
 	uint32_t active;	  /* slots of any running stage at the last sweep */
 	uint64_t stall_us;
-	uint64_t fenced_number;	     /* incarnation that the last CLAIM_FENCED was taken from */
 	void *role_state;	     /* the role's own */
 	struct svc_loop *loop;	     /* private to service.c */
 	struct msg hints[INC_COUNT]; /* collected by svc_hint, sent by svc_hint_flush */

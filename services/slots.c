@@ -1,14 +1,11 @@
 #include "services/slots.h"
 
-#include <string.h>
-
 #include "base/log.h"
+#include "shm/block.h"
+#include "shm/fence.h"
 
 /* A request may see two of its owners die without progress; the third death is its fault. */
 #define DEATHS_LIMIT 3
-/* Block tag of a body that a frozen process may still write: high bit, its entry, its slot. */
-#define QUARANTINE 0x80000000u
-
 /* The owner is nobody who could ever act: gone, of another role, or dead. */
 static bool is_orphan(const struct shm_run *run, uint32_t owner, enum shm_role role)
 {
@@ -20,103 +17,38 @@ static bool is_orphan(const struct shm_run *run, uint32_t owner, enum shm_role r
 	return inc_is_dead(run, owner);
 }
 
-enum svc_claim svc_slot_look(struct svc *svc, uint32_t slot, enum slot_stage stage)
+static enum svc_claim judge(struct svc *svc, struct slot_state state, enum slot_stage stage)
 {
-	struct slot_state state = slot_load(&svc->run, slot);
 	if (state.stage != stage)
 		return CLAIM_NO;
 	if (state.owner == 0 || state.owner == svc->run.me)
 		return CLAIM_FRESH;
-	uint64_t silence = inc_watch_silence_us(&svc->watch, state.owner, svc_now_us());
-	uint64_t number = atomic_load(&svc->run.ctl->incs[state.owner].number);
-	bool fenced = number && atomic_load(&svc->run.ctl->incs[state.owner].fenced) == number;
 	if (is_orphan(&svc->run, state.owner, slot_stage_role(stage)))
 		return CLAIM_ORPHAN;
+	/* Nobody waits for a request that isn't admitted yet. */
+	if (stage == STAGE_FILL)
+		return CLAIM_NO;
+	const struct inc_entry *owner = &svc->run.ctl->incs[state.owner];
+	uint64_t number = atomic_load(&owner->number);
+	uint64_t silence = inc_watch_silence_us(&svc->watch, state.owner, svc_now_us());
+	bool fenced = number && atomic_load(&owner->fenced) == number;
 	return fenced || silence > svc->stall_us ? CLAIM_FENCED : CLAIM_NO;
 }
 
-static void retag(struct shm_run *run, uint32_t first, uint32_t n, uint32_t from, uint32_t to)
+enum svc_claim svc_slot_look(struct svc *svc, uint32_t slot, enum slot_stage stage)
 {
-	for (uint32_t i = first; i < first + n && i < run->n_blocks; i++) {
-		uint32_t expected = from;
-		atomic_compare_exchange_strong(&run->blocks[i], &expected, to);
-	}
+	return judge(svc, slot_load(&svc->run, slot), stage);
 }
 
-/* Copies what a frozen owner has committed into new blocks. The counters are read before the data
- * they count. */
-static enum svc_code copy_body(struct svc *svc, uint32_t slot, const struct body *old,
-			       uint32_t *ret_body, struct svc_err *err)
-{
-	struct shm_run *run = &svc->run;
-	struct body_plan plan;
-	uint32_t n_kv = atomic_load(&old->n_kv), n_tokens = atomic_load(&old->n_tokens);
-	uint32_t n_scored = atomic_load(&old->n_scored), tokenized = atomic_load(&old->tokenized);
-	for (int i = 0; i < REGION_COUNT; i++)
-		plan.bytes[i] = old->regions[i].bytes;
-	uint32_t n_blocks = body_plan_blocks(&plan);
-	if (n_blocks == 0 || n_blocks > old->n_blocks)
-		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");
-	enum svc_code code = body_alloc(run, slot, &plan, ret_body, err);
-	if (code != SVC_OK)
-		return code;
-	struct body *copy = body_get(run, *ret_body, slot);
-	size_t bytes = 0;
-	const char *from = (const char *)old;
-	for (int i = 0; i < REGION_COUNT; i++) {
-		const void *region = body_region(run, old, (enum body_region)i, 0, &bytes);
-		void *target = body_region(run, copy, (enum body_region)i, 0, NULL);
-		if (region && target && bytes <= plan.bytes[i])
-			memcpy(target, region, bytes);
-	}
-	size_t skip = offsetof(struct body, generation);
-	memcpy((char *)copy + skip, from + skip, offsetof(struct body, regions) - skip);
-	memcpy((char *)copy + offsetof(struct body, params), from + offsetof(struct body, params),
-	       sizeof *copy - offsetof(struct body, params));
-	/* The frozen owner may have been between its last write and its commit: only what was
-	 * counted counts. */
-	if (atomic_load(&copy->n_tokens) != n_tokens)
-		atomic_store(&copy->finish, FINISH_NONE);
-	atomic_store(&copy->n_kv, n_kv);
-	atomic_store(&copy->n_tokens, n_tokens);
-	atomic_store(&copy->n_scored, n_scored);
-	atomic_store(&copy->tokenized, tokenized);
-	return SVC_OK;
-}
-
-/* Takes a slot from an owner that is frozen. It may wake at any moment, so the body it could write
- * is left to it and the slot goes on with a copy; the old blocks come back when its lock is free.
- */
 static bool fence(struct svc *svc, uint32_t slot, struct slot_state seen,
 		  struct slot_state *ret_mine)
 {
-	struct shm_run *run = &svc->run;
 	struct svc_err err;
-	struct body *old = body_get(run, seen.body, slot);
-	uint32_t fresh = 0;
-	if (!old)
-		return slot_take_over(run, slot, seen, seen.body, ret_mine);
-	if (copy_body(svc, slot, old, &fresh, &err) != SVC_OK) {
-		log_line(LOG_LEVEL_WARN, 0, err.code, "slot %u cannot be fenced yet: %s", slot,
+	enum svc_code code = slot_fence(&svc->run, slot, seen, ret_mine, &err);
+	if (code != SVC_OK && code != SVC_STALE)
+		log_line(LOG_LEVEL_WARN, 0, code, "slot %u cannot be fenced yet: %s", slot,
 			 err.msg);
-		return false;
-	}
-	uint64_t number = atomic_load(&run->ctl->incs[seen.owner].number);
-	uint32_t tag = QUARANTINE | seen.owner << 16 | slot, n_old = old->n_blocks;
-	atomic_store(&run->ctl->incs[seen.owner].fenced, number);
-	/* Before the swap: a death in between leaves blocks that the quarantine sweep understands.
-	 */
-	retag(run, seen.body, n_old, slot + 1, tag);
-	if (slot_take_over(run, slot, seen, fresh, ret_mine)) {
-		atomic_fetch_add(&run->ctl->counters.stalls, 1);
-		svc->fenced_number = number;
-		return true;
-	}
-	retag(run, seen.body, n_old, tag, slot + 1);
-	struct body *copy = body_get(run, fresh, slot);
-	if (copy)
-		retag(run, fresh, copy->n_blocks, slot + 1, 0);
-	return false;
+	return code == SVC_OK;
 }
 
 /* Counts a death against the request unless it got anywhere since the one before. true: it was the
@@ -126,8 +58,9 @@ static bool is_poison(struct body *body)
 	uint32_t mark = atomic_load(&body->n_kv) + atomic_load(&body->n_tokens) + 1;
 	uint32_t deaths =
 		atomic_load(&body->death_mark) == mark ? atomic_load(&body->deaths) + 1 : 1;
-	atomic_store(&body->death_mark, mark);
+	/* In this order: a death in between counts too little, never too much. */
 	atomic_store(&body->deaths, deaths);
+	atomic_store(&body->death_mark, mark);
 	atomic_fetch_add(&body->takeovers, 1);
 	return deaths >= DEATHS_LIMIT;
 }
@@ -148,8 +81,8 @@ enum svc_claim svc_slot_own(struct svc *svc, uint32_t slot, enum slot_stage stag
 			    struct slot_state *ret_mine, struct body **ret_body)
 {
 	struct slot_state seen = slot_load(&svc->run, slot);
-	enum svc_claim claim = svc_slot_look(svc, slot, stage);
-	if (claim == CLAIM_NO || seen.stage != stage || !take(svc, slot, claim, seen, ret_mine))
+	enum svc_claim claim = judge(svc, seen, stage);
+	if (claim == CLAIM_NO || !take(svc, slot, claim, seen, ret_mine))
 		return CLAIM_NO;
 	struct svc_err err;
 	struct body *body = body_get(&svc->run, ret_mine->body, slot);
@@ -179,7 +112,9 @@ enum svc_claim svc_slot_own(struct svc *svc, uint32_t slot, enum slot_stage stag
 enum svc_code svc_slot_pass(struct svc *svc, uint32_t slot, struct slot_state *mine,
 			    enum slot_stage stage, uint32_t owner)
 {
-	if (owner != svc->run.me && !inc_is_ready(&svc->run, owner))
+	/* The entry may be another role's by now. */
+	if (inc_role(&svc->run, owner) != slot_stage_role(stage) ||
+	    (owner != svc->run.me && !inc_is_ready(&svc->run, owner)))
 		owner = 0;
 	struct slot_state next = {stage, owner, mine->body, 0};
 	if (slot_pass(&svc->run, slot, mine, next) != SVC_OK) {
@@ -218,33 +153,9 @@ void svc_slot_fail(struct svc *svc, uint32_t slot, struct slot_state *mine, stru
 	svc_slot_end(svc, slot, mine, body);
 }
 
-/* A quarantined block that some slot's current body covers is not garbage: its fencer died before
- * the swap. */
-static bool in_live_body(const struct shm_run *run, uint32_t slot, uint32_t block)
-{
-	if (slot >= run->n_table)
-		return false;
-	struct slot_state state = slot_load(run, slot);
-	const struct body *body =
-		state.stage == STAGE_FREE ? NULL : body_get(run, state.body, slot);
-	return body && block >= state.body && block - state.body < body->n_blocks;
-}
-
 void svc_quarantine_sweep(struct svc *svc)
 {
-	struct shm_run *run = &svc->run;
-	for (uint32_t i = 0; i < run->n_blocks; i++) {
-		uint32_t tag = atomic_load_explicit(&run->blocks[i], memory_order_relaxed);
-		if (!(tag & QUARANTINE))
-			continue;
-		uint32_t entry = (tag >> 16) & 0x7fff;
-		bool gone = entry >= INC_COUNT || atomic_load(&run->ctl->incs[entry].number) == 0 ||
-			    atomic_load(&run->ctl->incs[entry].fenced) !=
-				    atomic_load(&run->ctl->incs[entry].number) ||
-			    inc_is_dead(run, entry);
-		if (gone)
-			atomic_compare_exchange_strong(
-				&run->blocks[i], &tag,
-				in_live_body(run, tag & 0xffff, i) ? (tag & 0xffff) + 1 : 0);
-	}
+	uint32_t changed = block_sweep(&svc->run);
+	if (changed)
+		log_debug("%u blocks of ended processes are free again", changed);
 }

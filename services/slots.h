@@ -10,8 +10,8 @@ enum svc_claim {
 	CLAIM_FRESH,  /* handed to me or unclaimed */
 	CLAIM_ORPHAN, /* its owner is dead: what is committed stands, a half-done step is done again
 		       */
-	CLAIM_FENCED, /* its owner is frozen and may wake: the body is a copy, and whatever else the
-			 owner could still write (logits row, tail page) must be left to it */
+	CLAIM_FENCED, /* its owner is frozen and may wake: the body is a copy of what is committed
+		       */
 };
 
 /* Would svc_slot_own succeed? Without side effects. */
@@ -32,6 +32,6 @@ void svc_slot_fail(struct svc *svc, uint32_t slot, struct slot_state *mine, stru
 /* Ends the request without failure (finish is set, or it was cancelled). */
 void svc_slot_end(struct svc *svc, uint32_t slot, struct slot_state *mine, struct body *body);
 
-/* Blocks of bodies that were left to frozen processes which are dead by now. Any gateway, at its
- * tick. */
+/* Frees blocks of bodies that were left to frozen processes, or being filled by processes, which
+ * have ended by now. Any gateway, at its tick. */
 void svc_quarantine_sweep(struct svc *svc);

@@ -1,7 +1,6 @@
 /* shm/body.h: a request's body: what is needed to carry it on, in blocks of one pool. A body is a
- * header (layout.h) and regions; their sizes are fixed at admission. Blocks are taken and given
- * back by compare-and-swap of a word per block that names the slot, so that what a dead gateway was
- * filling can be found. */
+ * header (layout.h) and regions; their sizes are fixed at admission. Who may write it is the
+ * business of shm/block.h. */
 #pragma once
 #include <stdbool.h>
 
@@ -20,12 +19,16 @@ uint32_t body_logprob_bytes(uint32_t n_top);
 uint32_t body_plan_blocks(const struct body_plan *plan);
 
 /* Takes blocks for `slot` (in STAGE_FILL, mine), clears the header, lays out the regions. SVC_BUSY
- * if the pool has no such run of blocks now, SVC_TOO_LARGE if it never will. */
+ * if the pool has no such run of blocks now, SVC_TOO_LARGE if it never will. Some blocks always
+ * stay free for copies of what a frozen process holds. */
 SVC_CHECKED enum svc_code body_alloc(struct shm_run *run, uint32_t slot,
 				     const struct body_plan *plan, uint32_t *ret_body,
 				     struct svc_err *err);
-/* Gives back every block that names the slot. Only its owner, when no word refers to them any more.
- */
+/* A body for `slot` with what is committed in old, another body of it: what lies below the counters
+ * and nothing beyond. The counters are read before the data they count. */
+SVC_CHECKED enum svc_code body_copy(struct shm_run *run, uint32_t slot, const struct body *old,
+				    uint32_t *ret_body, struct svc_err *err);
+/* Gives back the slot's blocks. Only by its owner, in STAGE_FILL, when its word has no body. */
 void body_free_all(struct shm_run *run, uint32_t slot);
 /* Blocks in use, for metrics. */
 uint32_t body_count_used(const struct shm_run *run);

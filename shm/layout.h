@@ -62,7 +62,8 @@ enum inc_gauge {
 };
 
 struct inc_entry {
-	/* Written by its process at registration; `number` last. A number is never used twice. */
+	/* Written by its process at registration: `number` first, by compare-and-swap of 0, which
+	 * makes the entry its own; `status` last. A number is never used twice. */
 	_Atomic uint64_t number; /* 0: entry free */
 	_Atomic uint64_t status; /* number << 8 | role << 4 | inc_state: of another number, it says
 				    nothing */
@@ -134,9 +135,16 @@ _Static_assert(sizeof(struct slot_line) == 2 * SHM_LINE, "word and gateway line"
  * -------------------------------------------------------------------------------------------------
  */
 
-/* A body is a contiguous run of blocks: this header, then regions. */
+/* A body is a contiguous run of blocks: this header, then regions. Block 0 is never used: a slot's
+ * word with body 0 has none. */
 #define BODY_BLOCK_BYTES 65536u
 #define BODY_MAGIC	 0x59444f42u
+
+/* A block's word, changed only by compare-and-swap (shm/block.h): slot 16 bits, kind 2, first block
+ * of its run 14, incarnation number 32. 0: free. */
+struct block_word {
+	_Atomic uint64_t word;
+};
 
 enum body_kind { BODY_GENERATE = 1, BODY_TOKENIZE, BODY_DETOKENIZE, BODY_TEMPLATE };
 enum body_input { INPUT_TEXT = 1, INPUT_IDS, INPUT_CHAT };
@@ -159,7 +167,8 @@ enum body_region {
 	REGION_STOP_IDS, /* gateway: int32[] */
 	REGION_BIAS,	 /* gateway: struct body_bias[] */
 	REGION_IDS, /* int32[]: prompt by the tokenizer (or gateway), then tokens by the sampler */
-	REGION_PAGES,	 /* npu-worker: uint32[] KV page of each 64 positions */
+	REGION_PAGES,	 /* npu-worker: uint32[] handle (shm/page.h) of the KV page of each 64
+			    positions */
 	REGION_ENDS,	 /* sampler: uint32[] bytes of the answer released after each token */
 	REGION_OUT,	 /* sampler: the answer's bytes; tokenizer: the text of BODY_DETOKENIZE and
 			    BODY_TEMPLATE */
@@ -234,10 +243,12 @@ struct body {
 	_Atomic uint64_t first_us, last_us; /* CLOCK_MONOTONIC of the first and last logits */
 	uint8_t pad4[24];
 	/* Sampler's line. */
-	_Atomic uint32_t n_tokens;  /* generated and committed; what is below is immutable */
-	_Atomic uint32_t n_out;	    /* bytes released */
-	_Atomic uint32_t n_scored;  /* prompt positions with a log-probability record */
-	_Atomic uint32_t finish;    /* enum body_finish; set before the last n_tokens */
+	_Atomic uint32_t n_tokens; /* generated and committed; what is below is immutable */
+	_Atomic uint32_t n_out;	   /* bytes released */
+	_Atomic uint32_t n_scored; /* prompt positions with a log-probability record */
+	/* enum body_finish; stored before the last n_tokens, so it counts only once the slot has
+	 * gone on from STAGE_SAMPLE to RECLAIM or DONE. */
+	_Atomic uint32_t finish;
 	_Atomic int32_t stop_id;    /* token that ended it, -1: none */
 	_Atomic int32_t stop_index; /* stop string that ended it, -1: none */
 	_Atomic uint32_t sampler;   /* incarnation entry to come back to */
@@ -285,8 +296,8 @@ struct page_seal {
 };
 _Static_assert(sizeof(struct page_seal) == SHM_LINE, "one line");
 
-/* A row's word: 0 free, else slot index + 1 in the low 16 bits and the low 48 bits of the slot's
- * generation. */
+/* A row's word: 0 free, else slot index + 1 in the low 16 bits and above it the number of the
+ * npu-worker's incarnation that writes it. */
 struct row_word {
 	_Atomic uint64_t word;
 };
@@ -299,7 +310,7 @@ struct row_word {
 /* Written by the keeper that creates the run, before the segment gets its name; constant
  * afterwards. */
 struct ctl_config {
-	uint32_t n_slots;  /* running sequences = logits rows / 2 */
+	uint32_t n_slots;  /* running sequences */
 	uint32_t n_table;  /* slot lines: running + queued + finished */
 	uint32_t n_blocks; /* body blocks */
 	uint32_t n_pages;  /* KV pages */
@@ -341,9 +352,9 @@ struct ctl {
 	struct ctl_counters counters;
 	struct inc_entry incs[INC_COUNT];
 	uint64_t slots_offset;	/* struct slot_line[n_table] */
-	uint64_t blocks_offset; /* _Atomic uint32_t[n_blocks]: 0 free, else slot index + 1 */
+	uint64_t blocks_offset; /* struct block_word[n_blocks] */
 	uint64_t pages_offset;	/* struct page_word[n_pages] */
-	uint64_t rows_offset;	/* struct row_word[n_slots] */
+	uint64_t rows_offset;	/* struct row_word[2 * n_slots] */
 	uint64_t seals_offset;	/* struct page_seal[n_pages] */
 	uint64_t total_bytes;
 	uint8_t pad1[16];

@@ -82,45 +82,71 @@ uint32_t page_count_mine(const struct shm_run *run)
 	return n;
 }
 
-static uint64_t row_word_of(const struct shm_run *run, uint32_t slot)
+_Static_assert(PAGE_HANDLE_INDEX_BITS == 20, "FAR_TOO_MANY of run.c, the limit of n_pages");
+
+uint32_t page_handle(const struct shm_run *run, uint32_t page)
 {
-	uint64_t generation = atomic_load(&run->slots[slot].generation);
-	return generation << 16 | (slot + 1);
+	uint64_t generation = atomic_load(&run->page_words[page].word) >> PAGE_MASK_BITS;
+	return page | (uint32_t)generation << PAGE_HANDLE_INDEX_BITS;
 }
 
-/* In the slot's place: the row belongs to a frozen incarnation, whose number follows. */
-#define ROW_QUARANTINE 0xffffu
-
-static bool is_alive(const struct shm_run *run, uint64_t number)
+bool page_adopt(struct shm_run *run, uint32_t handle)
 {
-	for (uint32_t entry = INC_WORKER_FIRST; entry < INC_WORKER_END; entry++)
-		if (atomic_load(&run->ctl->incs[entry].number) == number)
-			return !inc_is_dead(run, entry);
+	uint32_t page = page_of_handle(handle);
+	if (page >= run->n_pages)
+		return false;
+	bool was_mine = page_is_mine(run, page);
+	if (!page_hold(run, page))
+		return false;
+	/* Held: its generation stands still now. */
+	if (page_handle(run, page) == handle)
+		return true;
+	if (!was_mine)
+		page_drop(run, page);
 	return false;
 }
 
-/* A row is in use while its holder's slot still carries the request that took it and can still be
- * computed. */
-static bool row_in_use(const struct shm_run *run, uint64_t word)
+/* ---- rows */
+
+static uint64_t row_word_of(uint64_t number, uint32_t slot)
 {
-	uint32_t slot = (uint32_t)(word & 0xffff) - 1;
-	if ((word & 0xffff) == ROW_QUARANTINE)
-		return is_alive(run, word >> 16);
-	if (word == 0 || slot >= run->n_table || row_word_of(run, slot) != word)
-		return false;
-	enum slot_stage stage = slot_load(run, slot).stage;
+	return number << 16 | (slot + 1);
+}
+
+static bool has_ended(const struct shm_run *run, uint64_t number)
+{
+	for (uint32_t entry = INC_WORKER_FIRST; entry < INC_WORKER_END; entry++)
+		if (atomic_load(&run->ctl->incs[entry].number) == number)
+			return inc_is_dead(run, entry);
+	return true;
+}
+
+static bool is_running(const struct shm_run *run, uint32_t slot)
+{
+	enum slot_stage stage = slot < run->n_table ? slot_load(run, slot).stage : STAGE_FREE;
 	return stage == STAGE_COMPUTE || stage == STAGE_SAMPLE || stage == STAGE_RECLAIM;
 }
 
-uint32_t row_take(struct shm_run *run, uint32_t slot)
+/* While its npu-worker can write it; after that while the sampler may have to read it for another
+ * sequence than `slot`. */
+static bool row_in_use(const struct shm_run *run, uint64_t word, uint32_t slot)
 {
-	uint64_t mine = row_word_of(run, slot);
-	for (uint32_t row = 0; row < run->n_slots; row++)
-		if (atomic_load(&run->row_words[row].word) == mine)
-			return row;
-	for (uint32_t row = 0; row < run->n_slots; row++) {
+	uint32_t holder = (uint32_t)(word & 0xffff) - 1;
+	return word && ((holder != slot && is_running(run, holder)) || !has_ended(run, word >> 16));
+}
+
+uint32_t row_take(struct shm_run *run, uint32_t slot, uint32_t keep)
+{
+	uint64_t mine = row_word_of(run->number, slot);
+	if (keep < run->n_rows) {
+		uint64_t word = atomic_load(&run->row_words[keep].word);
+		if ((word & 0xffff) == slot + 1 &&
+		    atomic_compare_exchange_strong(&run->row_words[keep].word, &word, mine))
+			return keep;
+	}
+	for (uint32_t row = 0; row < run->n_rows; row++) {
 		uint64_t word = atomic_load(&run->row_words[row].word);
-		if (!row_in_use(run, word) &&
+		if ((word == mine || !row_in_use(run, word, slot)) &&
 		    atomic_compare_exchange_strong(&run->row_words[row].word, &word, mine))
 			return row;
 	}
@@ -129,26 +155,25 @@ uint32_t row_take(struct shm_run *run, uint32_t slot)
 
 bool row_is_available(const struct shm_run *run)
 {
-	for (uint32_t row = 0; row < run->n_slots; row++)
-		if (!row_in_use(run, atomic_load(&run->row_words[row].word)))
+	for (uint32_t row = 0; row < run->n_rows; row++)
+		if (!row_in_use(run, atomic_load(&run->row_words[row].word), UINT32_MAX))
 			return true;
 	return false;
 }
 
-void row_quarantine(struct shm_run *run, uint32_t slot, uint64_t number)
-{
-	uint64_t mine = row_word_of(run, slot);
-	for (uint32_t row = 0; row < run->n_slots; row++) {
-		uint64_t word = mine;
-		atomic_compare_exchange_strong(&run->row_words[row].word, &word,
-					       number << 16 | ROW_QUARANTINE);
-	}
-}
-
 void row_drop(struct shm_run *run, uint32_t row, uint32_t slot)
 {
-	if (row >= run->n_slots)
+	if (row >= run->n_rows)
 		return;
-	uint64_t mine = row_word_of(run, slot);
+	uint64_t mine = row_word_of(run->number, slot);
 	atomic_compare_exchange_strong(&run->row_words[row].word, &mine, 0);
+}
+
+void row_collect(struct shm_run *run)
+{
+	for (uint32_t row = 0; row < run->n_rows; row++) {
+		uint64_t word = atomic_load(&run->row_words[row].word);
+		if (word >> 16 == run->number && !is_running(run, (uint32_t)(word & 0xffff) - 1))
+			row_drop(run, row, (uint32_t)(word & 0xffff) - 1);
+	}
 }

@@ -11,8 +11,7 @@
 
 /* A free page, held by me, searched from *cursor on; PAGE_NONE if there is none. */
 uint32_t page_take(struct shm_run *run, uint32_t *cursor);
-/* Sets my bit on a page that someone else holds now; false if it was free (its content may be
- * gone). */
+/* Sets my bit on a page that someone holds now, whatever it contains; false if it was free. */
 bool page_hold(struct shm_run *run, uint32_t page);
 void page_drop(struct shm_run *run, uint32_t page);
 /* Clears a dead worker's bit everywhere. Only after every slot of it was taken over and its pages
@@ -24,12 +23,25 @@ uint32_t page_count_free(const struct shm_run *run);
 /* Pages with my bit. */
 uint32_t page_count_mine(const struct shm_run *run);
 
-/* The logits row of a running sequence: the one it has already, or a free one, or one whose holder
- * is no longer running. PAGE_NONE if all are in use: then the sequence waits. */
-uint32_t row_take(struct shm_run *run, uint32_t slot);
+/* A page as a body's table names it: its index and the low bits of its generation, so that a table
+ * that was read too late doesn't get another sequence's page. For a page that I hold. */
+#define PAGE_HANDLE_INDEX_BITS 20u
+uint32_t page_handle(const struct shm_run *run, uint32_t page);
+static inline uint32_t page_of_handle(uint32_t handle)
+{
+	return handle & ((1u << PAGE_HANDLE_INDEX_BITS) - 1);
+}
+/* Sets my bit on the page that the handle names; false if it was freed since. */
+bool page_adopt(struct shm_run *run, uint32_t handle);
+
+/* The logits row of a running sequence. keep: the row that its body names, or PAGE_NONE where that
+ * must be left to a frozen npu-worker; another one is taken if it can't be kept. PAGE_NONE if all
+ * are in use: then the sequence waits. A row is in use while the npu-worker that took it lives and
+ * hasn't dropped it, and after its death while the sequence runs. */
+uint32_t row_take(struct shm_run *run, uint32_t slot, uint32_t keep);
+/* Gives back a row that I took; anyone else's is left alone. */
 void row_drop(struct shm_run *run, uint32_t row, uint32_t slot);
 /* Would row_take find one for a slot that has none yet? */
 bool row_is_available(const struct shm_run *run);
-/* A frozen worker (number: its incarnation) may still write this slot's row: it stays out of use
- * until that worker is gone. */
-void row_quarantine(struct shm_run *run, uint32_t slot, uint64_t number);
+/* Drops my rows of sequences that ended elsewhere. When no step is running. */
+void row_collect(struct shm_run *run);

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #define FAR_TOO_MANY (1u << 20)
+/* A frozen npu-worker keeps its rows until it has ended; the sequences go on with others. */
+#define ROWS_PER_SLOT 2u
 
 static uint64_t round_line(uint64_t bytes)
 {
@@ -49,6 +51,7 @@ static enum svc_code bind_control(struct shm_run *run, struct svc_err *err)
 	const struct ctl_config *config = &ctl->config;
 	run->ctl = ctl;
 	run->n_slots = config->n_slots;
+	run->n_rows = ROWS_PER_SLOT * run->n_slots;
 	run->n_table = config->n_table;
 	run->n_blocks = config->n_blocks;
 	run->n_pages = config->n_pages;
@@ -66,8 +69,7 @@ static enum svc_code bind_control(struct shm_run *run, struct svc_err *err)
 				     (uint64_t)run->n_blocks * sizeof *run->blocks);
 		run->page_words =
 			seg_at(&run->control, ctl->pages_offset, (uint64_t)run->n_pages * 8);
-		run->row_words =
-			seg_at(&run->control, ctl->rows_offset, (uint64_t)run->n_slots * 8);
+		run->row_words = seg_at(&run->control, ctl->rows_offset, (uint64_t)run->n_rows * 8);
 		run->page_seals = seg_at(&run->control, ctl->seals_offset,
 					 (uint64_t)run->n_pages * sizeof *run->page_seals);
 		sane = run->page_seals && run->slots && run->blocks && run->page_words &&
@@ -86,11 +88,11 @@ static size_t control_bytes(const struct run_plan *plan, struct ctl *ret_offsets
 	ret_offsets->slots_offset = at;
 	at += (uint64_t)n_table * sizeof(struct slot_line);
 	ret_offsets->blocks_offset = at;
-	at += round_line((uint64_t)plan->n_blocks * 4);
+	at += round_line((uint64_t)plan->n_blocks * sizeof(struct block_word));
 	ret_offsets->pages_offset = at;
 	at += round_line((uint64_t)plan->n_pages * 8);
 	ret_offsets->rows_offset = at;
-	at += round_line((uint64_t)plan->n_slots * 8);
+	at += round_line((uint64_t)plan->n_slots * ROWS_PER_SLOT * 8);
 	ret_offsets->seals_offset = at;
 	at += (uint64_t)plan->n_pages * sizeof(struct page_seal);
 	ret_offsets->total_bytes = at;
@@ -163,7 +165,7 @@ static enum svc_code create_bulk(struct shm_run *run, const struct run_plan *pla
 		{run->bulk_dir, "pages", SEG_PAGES,
 		 4096 + (size_t)plan->n_pages * plan->page_bytes},
 		{run->bulk_dir, "logits", SEG_LOGITS,
-		 4096 + 2 * (size_t)plan->n_slots * logits_stride(plan->n_vocab)},
+		 4096 + 2 * (size_t)plan->n_slots * ROWS_PER_SLOT * logits_stride(plan->n_vocab)},
 	};
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
 		struct segment seg;
@@ -295,7 +297,7 @@ void run_detach(struct shm_run *run)
 float *run_logits(const struct shm_run *run, uint32_t row, uint32_t which)
 {
 	size_t stride = logits_stride(run->n_vocab);
-	if (row >= run->n_slots || which > 1)
+	if (row >= run->n_rows || which > 1)
 		return NULL;
 	return seg_at(&run->logits, 4096 + (2ull * row + which) * stride, stride);
 }

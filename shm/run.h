@@ -21,12 +21,13 @@ struct shm_run {
 	struct segment control, bodies, pages, logits, vocab;
 	struct ctl *ctl;
 	struct slot_line *slots;
-	_Atomic uint32_t *blocks;
+	struct block_word *blocks;
 	struct page_word *page_words;
 	struct row_word *row_words;
 	struct page_seal *page_seals;
 	/* Private copies of what was checked at attach: a peer may overwrite the segment's. */
 	uint32_t n_slots, n_table, n_blocks, n_pages, n_vocab, ctx;
+	uint32_t n_rows; /* logits rows: one per running sequence, as many for what is frozen */
 	uint64_t page_bytes;
 	uint32_t me;	 /* entry of this incarnation; 0: not registered */
 	uint64_t number; /* its number */

@@ -1,5 +1,7 @@
 #include "shm/slot.h"
 
+#include "shm/block.h"
+
 #define FIELD(bits) ((1ull << (bits)) - 1)
 
 _Static_assert(SLOT_STAGE_BITS + SLOT_OWNER_BITS + SLOT_BODY_BITS + SLOT_TURN_BITS == 64,
@@ -56,7 +58,7 @@ static bool swap(struct shm_run *run, uint32_t slot, struct slot_state from, str
 	uint64_t expected = slot_pack(from);
 	to.turn = from.turn + 1;
 	return atomic_compare_exchange_strong_explicit(&run->slots[slot].word, &expected,
-						       slot_pack(to), memory_order_acq_rel,
+						       slot_pack(to), memory_order_seq_cst,
 						       memory_order_acquire);
 }
 
@@ -100,6 +102,7 @@ bool slot_take_over(struct shm_run *run, uint32_t slot, struct slot_state seen, 
 		return false;
 	mine.turn = seen.turn + 1;
 	*ret_mine = mine;
+	block_settle(run, body, slot);
 	return true;
 }
 
@@ -112,9 +115,14 @@ bool slot_handle_valid(const struct shm_run *run, struct slot_handle handle)
 
 void slot_cancel(struct shm_run *run, struct slot_handle handle)
 {
-	if (slot_handle_valid(run, handle))
-		atomic_store_explicit(&run->slots[handle.slot].cancel, handle.generation,
-				      memory_order_release);
+	if (!slot_handle_valid(run, handle))
+		return;
+	/* Generations only grow: one that slept since the check must not undo a later cancel. */
+	_Atomic uint64_t *cancel = &run->slots[handle.slot].cancel;
+	uint64_t seen = atomic_load(cancel);
+	while (seen < handle.generation &&
+	       !atomic_compare_exchange_weak(cancel, &seen, handle.generation))
+		;
 }
 
 bool slot_is_cancelled(const struct shm_run *run, uint32_t slot)

@@ -42,8 +42,8 @@ bool slot_claim(struct shm_run *run, uint32_t slot, enum slot_stage stage,
  * moved on: this incarnation was fenced and owns nothing any more. */
 SVC_CHECKED enum svc_code slot_pass(struct shm_run *run, uint32_t slot, struct slot_state *mine,
 				    struct slot_state next);
-/* From what was seen (an owner known to be dead, or frozen) to me, the same stage; body may be a
- * new one. */
+/* body: seen.body, but for a fence. From what was seen (no owner, or one known to be dead) to me,
+ * the same stage. From a frozen owner: shm/fence.h. */
 bool slot_take_over(struct shm_run *run, uint32_t slot, struct slot_state seen, uint32_t body,
 		    struct slot_state *ret_mine);
 
