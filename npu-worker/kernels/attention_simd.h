@@ -2,7 +2,6 @@
  * scalar_attention.c. Lanes are keys for the scores and dimensions for the sums of values. Up to
  * ROWS query rows, a row being one head at one position, share each reading of a block. */
 #pragma once
-#include "npu-worker/kernels/f16.h"
 #include "npu-worker/kernels/forms.h"
 
 enum { ROWS = 4, PADDED_HEAD_DIM = KERNELS_MAX_HEAD_DIM };
@@ -62,30 +61,45 @@ FM_INLINE void block_scores(enum kernels_kv kv, uint32_t count, uint32_t head_di
 	}
 }
 
-/* Scores to weights, with the block's maximum and sum. */
+enum { BLOCK_VECTORS = KERNELS_PAGE_KEYS / LANES };
+
+/* The tree of 64 over a block's lanes, as tree_sum has it: vectors first, then the halves of the
+ * last. */
+FM_INLINE float block_tree(const float *lanes, bool max)
+{
+	vf v[BLOCK_VECTORS];
+#pragma GCC unroll 8
+	for (uint32_t i = 0; i < BLOCK_VECTORS; i++)
+		v[i] = vf_load(lanes + i * LANES);
+#pragma GCC unroll 4
+	for (uint32_t width = BLOCK_VECTORS / 2; width > 0; width /= 2) {
+#pragma GCC unroll 4
+		for (uint32_t i = 0; i < width; i++)
+			v[i] = max ? vf_max(v[i], v[i + width]) : vf_add(v[i], v[i + width]);
+	}
+	return max ? vf_tree_max(v[0]) : vf_tree_sum(v[0]);
+}
+
+/* Scores to weights, with the block's maximum and sum. A masked score is -infinity, whose weight is
+ * +0. */
 static void block_weights(const struct kernels_attention *job, struct query_row *row)
 {
-	float *w = row->weight, most[KERNELS_PAGE_KEYS];
+	float *w = row->weight;
 	for (uint32_t i = 0; i < KERNELS_PAGE_KEYS; i++)
 		w[i] *= job->scale;
 	if (job->softcap != 0.0f) {
 		for (uint32_t i = 0; i < KERNELS_PAGE_KEYS; i++)
 			w[i] = job->softcap * fm_tanhf(w[i] / job->softcap);
 	}
+	for (uint32_t i = 0; i < row->first; i++)
+		w[i] = -INFINITY;
+	for (uint32_t i = row->last + 1; i < KERNELS_PAGE_KEYS; i++)
+		w[i] = -INFINITY;
+	float max = block_tree(w, true);
 	for (uint32_t i = 0; i < KERNELS_PAGE_KEYS; i++)
-		most[i] = i >= row->first && i <= row->last ? w[i] : -INFINITY;
-	for (uint32_t width = KERNELS_PAGE_KEYS / 2; width > 0; width /= 2) {
-		for (uint32_t i = 0; i < width; i++)
-			most[i] = most[i] > most[i + width] ? most[i] : most[i + width];
-	}
-	row->block_max = most[0];
-	for (uint32_t i = 0; i < KERNELS_PAGE_KEYS; i++) {
-		float weight = fm_expf(w[i] - row->block_max);
-		w[i] = i >= row->first && i <= row->last ? weight : 0.0f;
-	}
-	float tree[KERNELS_PAGE_KEYS];
-	memcpy(tree, w, sizeof tree);
-	row->block_sum = tree_sum(tree);
+		w[i] = fm_expf(w[i] - max);
+	row->block_max = max;
+	row->block_sum = block_tree(w, false);
 }
 
 /* block_out[at ..] of `count` rows that see the same keys, `vectors` vectors wide. */
@@ -243,4 +257,33 @@ static void attention(const struct kernels_attention *job)
 		}
 		attend_rows(job, count, rows);
 	}
+}
+
+/* Rounds head_dim floats to halves; up to 15 more are written. */
+static void halves_of(const float *x, uint32_t head_dim, uint16_t *ret_halves)
+{
+	uint32_t i = 0;
+	for (; i + LANES <= head_dim; i += LANES)
+		vf_store_f16(ret_halves + i, vf_load(x + i));
+	if (i < head_dim) {
+		float tail[LANES] = {0};
+		memcpy(tail, x + i, (head_dim - i) * sizeof *x);
+		vf_store_f16(ret_halves + i, vf_load(tail));
+	}
+}
+
+static void kv_write(enum kernels_kv kv, uint32_t head_dim, const float *k, const float *v,
+		     uint32_t key, void *k_tile, void *v_tile)
+{
+	uint16_t halves[PADDED_HEAD_DIM];
+	if (kv == KERNELS_KV_F32) {
+		kernels_scalar_kv_write(kv, head_dim, k, v, key, k_tile, v_tile);
+		return;
+	}
+	halves_of(k, head_dim, halves);
+	for (uint32_t i = 0; i < head_dim; i++)
+		((uint16_t *)k_tile)[i * KERNELS_PAGE_KEYS + key] = halves[i];
+	halves_of(v, head_dim, halves);
+	memcpy((uint16_t *)v_tile + (size_t)key * ((head_dim + 15) / 16 * 16), halves,
+	       head_dim * sizeof *halves);
 }

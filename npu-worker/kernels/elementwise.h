@@ -3,8 +3,6 @@
  * the compiler no freedom to change a bit, only to fill its vectors. */
 #pragma once
 #include "base/fmath.h"
-#include "npu-worker/kernels/attention.h"
-#include "npu-worker/kernels/f16.h"
 #include "npu-worker/kernels/forms.h"
 #include "npu-worker/kernels/kernels.h"
 #include "npu-worker/kernels/layout.h"
@@ -83,25 +81,6 @@ static bool all_finite(const float *x, uint32_t n)
 	for (uint32_t i = 0; i < n; i++)
 		bad |= (fm_float_bits(x[i]) & 0x7f800000u) == 0x7f800000u;
 	return bad == 0;
-}
-
-static void kv_write(enum kernels_kv kv, uint32_t head_dim, const float *k, const float *v,
-		     uint32_t key, void *k_tile, void *v_tile)
-{
-	size_t v_at = (size_t)key * ((head_dim + 15) / 16 * 16);
-	if (kv == KERNELS_KV_F32) {
-		float *k_out = k_tile, *v_out = v_tile;
-		for (uint32_t i = 0; i < head_dim; i++) {
-			k_out[i * KERNELS_PAGE_KEYS + key] = k[i];
-			v_out[v_at + i] = v[i];
-		}
-		return;
-	}
-	uint16_t *k_out = k_tile, *v_out = v_tile;
-	for (uint32_t i = 0; i < head_dim; i++) {
-		k_out[i * KERNELS_PAGE_KEYS + key] = f16_from_f32(k[i]);
-		v_out[v_at + i] = f16_from_f32(v[i]);
-	}
 }
 
 /* One group: amax = max |x|, dx = amax / most, q = round(x * (most / amax)), clamped; all 0 below

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "npu-worker/kernels/kernels.h"
+#include "npu-worker/kernels/attention.h"
 #include "npu-worker/kernels/pool.h"
 #include "npu-worker/kernels/testing.h"
 
@@ -103,6 +103,88 @@ static void bench_type(struct bench *b, uint32_t type, size_t bytes, uint32_t mo
 	free(tensor);
 }
 
+/* One KV head with `heads` query heads, on one thread: a decode step (GB/s of keys and values) and
+ * a chunk of 64. */
+static void bench_attention(const struct kernels *kernels, uint32_t head_dim, uint32_t heads)
+{
+	enum { POSITION = 3000, TOKENS = 64, PAGES = (POSITION + TOKENS + 63) / 64 };
+	uint64_t random = 1;
+	size_t k_bytes = kernels_k_tile_bytes(KERNELS_KV_F16, head_dim);
+	size_t bytes = k_bytes + kernels_v_tile_bytes(KERNELS_KV_F16, head_dim);
+	uint8_t *pages[PAGES];
+	for (uint32_t i = 0; i < PAGES; i++) {
+		pages[i] = test_memory(bytes);
+		for (size_t j = 0; j < bytes / 2; j++)
+			((uint16_t *)(void *)pages[i])[j] = f16_from_f32(test_normal(&random));
+	}
+	size_t stride = (size_t)heads * head_dim;
+	float *q = test_memory(TOKENS * stride * sizeof *q),
+	      *out = test_memory(TOKENS * stride * sizeof *out);
+	for (size_t i = 0; i < TOKENS * stride; i++)
+		q[i] = test_normal(&random);
+	struct kernels_attention job = {.kv = KERNELS_KV_F16,
+					.head_dim = head_dim,
+					.pages = (const uint8_t *const *)pages,
+					.v_offset = k_bytes,
+					.position = POSITION,
+					.heads = heads,
+					.scale = 0.125f,
+					.q = q,
+					.q_stride = stride,
+					.out = out,
+					.out_stride = stride};
+	printf("attention at %d, head_dim %u, %u heads:", POSITION, head_dim, heads);
+	for (job.tokens = 1; job.tokens <= TOKENS; job.tokens *= 8) {
+		double best = 1e9, begin = now();
+		while (now() - begin < 0.1) {
+			double start = now();
+			kernels->attention(&job);
+			double seconds = now() - start;
+			best = seconds < best ? seconds : best;
+		}
+		printf("  %u tokens %.0f us, %.1f GB/s, %.0f Gop/s", job.tokens, best * 1e6,
+		       (double)(bytes * PAGES) / best * 1e-9,
+		       4e-9 * POSITION * (double)(stride * job.tokens) / best);
+	}
+	printf("\n");
+	for (uint32_t i = 0; i < PAGES; i++)
+		free(pages[i]);
+	free(q);
+	free(out);
+}
+
+static void bench_loops(const struct kernels *kernels)
+{
+	enum { N = 1536, ROUNDS = 2000 };
+	static float x[N], y[N], w[N];
+	uint64_t random = 1;
+	for (uint32_t i = 0; i < N; i++)
+		x[i] = w[i] = test_normal(&random);
+	const char *const NAMES[] = {"rms_norm", "silu_mul",	     "gelu_mul",
+				     "rope",	 "rope interleaved", "quantise a16"};
+	static _Alignas(64) uint8_t memory[N * 8];
+	struct kernels_acts acts;
+	kernels_acts_init(&acts, KERNELS_A16, 1, N, memory);
+	acts.x = x;
+	for (int which = 0; which < 6; which++) {
+		double start = now();
+		for (int i = 0; i < ROUNDS; i++) {
+			if (which == 0)
+				kernels->rms_norm(x, w, 1e-5f, N, y);
+			else if (which == 1)
+				kernels->silu_mul(x, w, N, y);
+			else if (which == 2)
+				kernels->gelu_mul(x, w, N, y);
+			else if (which == 5)
+				kernels->quantise(&acts, 0, 1);
+			else
+				kernels->rope(y, x, w, N / 2, which == 4);
+		}
+		printf("%s of %d: %.2f us  ", NAMES[which], N, (now() - start) / ROUNDS * 1e6);
+	}
+	printf("\n");
+}
+
 static void nothing(void *context, uint32_t first, uint32_t last, uint32_t thread)
 {
 	(void)context;
@@ -153,6 +235,11 @@ int main(int argc, char **argv)
 	printf("%s, %u threads, %u MB of weights; tokens: 1 2 4 .. %u\n", b.kernels->name, threads,
 	       mb, tokens);
 	bench_pool(b.pool);
+	bench_loops(b.kernels);
+	bench_attention(b.kernels, 64, 3);
+	bench_attention(b.kernels, 64, 7);
+	bench_attention(b.kernels, 256, 4);
+	bench_attention(b.kernels, 96, 1);
 	for (uint32_t i = 0; i < TEST_TYPE_COUNT; i++) {
 		if (!only || strcmp(only, gguf_tensor_type_name(TEST_TYPES[i])) == 0)
 			bench_type(&b, TEST_TYPES[i], (size_t)mb << 20, tokens);

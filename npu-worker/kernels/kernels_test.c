@@ -209,6 +209,44 @@ static void scalar_against_double(void **state)
 	}
 }
 
+/* The rule itself, once more and with the C library's rounding; over amax around 2^-100 and up to
+ * the largest. */
+static void quantisation(void **state)
+{
+	(void)state;
+	static _Alignas(64) uint8_t memory[4096];
+	uint64_t random = test_seed("quantisation");
+	for (int round = 0; round < 6000; round++) {
+		struct kernels_acts acts;
+		enum kernels_family family = round % 2 ? KERNELS_A16 : KERNELS_A8;
+		float x[32], most = round % 2 ? 32767.0f : 127.0f, amax = 0.0f;
+		int exponent = round % 3 ? (int)test_below(&random, 254) - 127 : -101 + round % 4;
+		for (int i = 0; i < 32; i++) {
+			x[i] = ldexpf((float)(int32_t)test_random(&random), exponent - 31);
+			amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+		}
+		kernels_acts_init(&acts, family, 1, 32, memory);
+		acts.x = x;
+		assert_true(kernels_scalar.quantise(&acts, 0, 1));
+		bool zero = amax < 0x1p-100f;
+		int32_t sum[2] = {0, 0};
+		for (uint32_t i = 0; i < 32; i++) {
+			uint32_t c = i / 8 * 8 + layout_column(i / 4 % 2, i % 4);
+			int32_t wanted = zero ? 0 : (int32_t)nearbyintf(x[c] * (most / amax));
+			int32_t wanted16 = zero ? 0 : (int32_t)nearbyintf(x[i] * (most / amax));
+			assert_int_equal(round % 2 ? acts.q16[i] : acts.q8[i],
+					 round % 2 ? wanted16 : wanted);
+			sum[i / 16] += wanted16;
+		}
+		assert_true(acts.dx[0] == (zero ? 0.0f : amax / most));
+		assert_true(acts.sum[0] == sum[0] && acts.sum[1] == sum[1]);
+		assert_true(acts.sx[0] == (float)(sum[0] + sum[1]) * acts.dx[0]);
+		x[test_below(&random, 32)] = round % 3 ? -INFINITY : NAN;
+		assert_false(kernels_scalar.quantise(&acts, 0, 1));
+		assert_true(isnan(acts.dx[0]) && isnan(acts.sx[0]));
+	}
+}
+
 static bool same_bits(float a, float b)
 {
 	return fm_float_bits(a) == fm_float_bits(b) || (isnan(a) && isnan(b));
@@ -305,6 +343,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(packing),
 		cmocka_unit_test(scalar_against_double),
+		cmocka_unit_test(quantisation),
 		cmocka_unit_test(forms_agree),
 		cmocka_unit_test(batch_is_one_by_one),
 	};

@@ -89,3 +89,22 @@ void kernels_scalar_attention(const struct kernels_attention *job)
 				     job->out + t * job->out_stride + (size_t)h * job->head_dim);
 	}
 }
+
+void kernels_scalar_kv_write(enum kernels_kv kv, uint32_t head_dim, const float *k, const float *v,
+			     uint32_t key, void *k_tile, void *v_tile)
+{
+	size_t v_at = (size_t)key * ((head_dim + 15) / 16 * 16);
+	if (kv == KERNELS_KV_F32) {
+		float *k_out = k_tile, *v_out = v_tile;
+		for (uint32_t i = 0; i < head_dim; i++) {
+			k_out[i * KERNELS_PAGE_KEYS + key] = k[i];
+			v_out[v_at + i] = v[i];
+		}
+		return;
+	}
+	uint16_t *k_out = k_tile, *v_out = v_tile;
+	for (uint32_t i = 0; i < head_dim; i++) {
+		k_out[i * KERNELS_PAGE_KEYS + key] = f16_from_f32(k[i]);
+		v_out[v_at + i] = f16_from_f32(v[i]);
+	}
+}

@@ -34,6 +34,11 @@ FM_INLINE vf vf_load_f16(const uint16_t *p)
 	return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
+FM_INLINE void vf_store_f16(uint16_t *p, vf a)
+{
+	_mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
 FM_INLINE vf vf_load_bf16(const uint16_t *p)
 {
 	__m128i h = _mm_loadu_si128((const __m128i *)p);
@@ -63,6 +68,21 @@ FM_INLINE vf vf_negate(vf a)
 FM_INLINE vf vf_max(vf a, vf b)
 {
 	return _mm256_max_ps(a, b);
+}
+
+/* Halves are combined until one lane is left. */
+FM_INLINE float vf_tree_max(vf a)
+{
+	__m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+	b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+	return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
+}
+
+FM_INLINE float vf_tree_sum(vf a)
+{
+	__m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+	b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+	return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 
 FM_INLINE vf vf_from_int(vi a)

@@ -35,6 +35,11 @@ FM_INLINE vf vf_load_f16(const uint16_t *p)
 	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
+FM_INLINE void vf_store_f16(uint16_t *p, vf a)
+{
+	_mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
+}
+
 FM_INLINE vf vf_load_bf16(const uint16_t *p)
 {
 	__m256i h = _mm256_loadu_si256((const __m256i *)p);
@@ -64,6 +69,23 @@ FM_INLINE vf vf_negate(vf a)
 FM_INLINE vf vf_max(vf a, vf b)
 {
 	return _mm512_max_ps(a, b);
+}
+
+/* Halves are combined until one lane is left. */
+FM_INLINE float vf_tree_max(vf a)
+{
+	__m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+	__m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+	c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+	return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+
+FM_INLINE float vf_tree_sum(vf a)
+{
+	__m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+	__m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+	c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+	return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 
 FM_INLINE vf vf_from_int(vi a)
