@@ -57,16 +57,14 @@ static enum svc_code read_vocab(const struct gguf *gguf, struct model_shape *sha
 	return SVC_OK;
 }
 
-static void read_name(const struct gguf *gguf, const char *path, struct model_shape *shape)
+/* The file's name without its ending: what people call the model by. */
+static void read_name(const char *path, struct model_shape *shape)
 {
-	struct span name;
 	const char *base = strrchr(path, '/');
 	base = base ? base + 1 : path;
-	if (gguf_string(gguf, "general.name", &name) && name.len > 0 &&
-	    name.len < sizeof shape->name)
-		snprintf(shape->name, sizeof shape->name, "%.*s", (int)name.len, name.ptr);
-	else
-		snprintf(shape->name, sizeof shape->name, "%.*s", (int)strcspn(base, "\n"), base);
+	const char *end = strrchr(base, '.');
+	int len = (int)(end && end > base ? end - base : (long)strlen(base));
+	snprintf(shape->name, sizeof shape->name, "%.*s", len, base);
 }
 
 static enum svc_code read_all(const struct gguf *gguf, struct model_shape *shape,
@@ -102,7 +100,7 @@ enum svc_code model_shape_read(const char *path, struct model_shape *ret_shape, 
 	if (code == SVC_OK) {
 		struct span bytes = gguf_bytes(gguf);
 		XXH128_hash_t hash = XXH3_128bits(bytes.ptr, bytes.len);
-		read_name(gguf, path, &shape);
+		read_name(path, &shape);
 		shape.file_bytes = bytes.len;
 		shape.hash[0] = hash.high64;
 		shape.hash[1] = hash.low64;

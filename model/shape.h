@@ -7,7 +7,7 @@
 
 struct model_shape {
 	char arch[32];
-	char name[128]; /* general.name, or the file's name without its ending */
+	char name[128]; /* the file's name without its ending */
 	uint32_t n_layer, n_kv_head, head_dim;
 	uint32_t n_vocab;
 	uint32_t ctx_train;
