@@ -3,33 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_job.h"
+#include "tokenizer/tok_load.h"
 #include "tokenizer/unicode.h"
 
-#define SHORT_WORD 48u /* symbols; up to here the next merge is found by looking at all of them */
-#define NO_RANK	   UINT32_MAX
-
-static uint32_t hash(uint32_t left, uint32_t right)
-{
-	uint64_t key = (uint64_t)left << 32 | right;
-	return (uint32_t)(key * 0x9E3779B97F4A7C15u >> 32);
-}
-
-const struct tok_merge *tok_merge_find(const struct tok_bpe *bpe, uint32_t left, uint32_t right)
-{
-	for (uint32_t i = hash(left, right);; i++) {
-		const struct tok_merge *merge = &bpe->table[i & bpe->mask];
-		if (merge->rank == NO_RANK)
-			return NULL;
-		if (merge->left == left && merge->right == right)
-			return merge;
-	}
-}
+#define SHORT_WORD  48u /* symbols; up to here the next merge is found by looking at all of them */
+#define TOK_NO_RANK UINT32_MAX
 
 static uint32_t rank_of(const struct tok_bpe *bpe, uint32_t left, uint32_t right)
 {
 	const struct tok_merge *merge = tok_merge_find(bpe, left, right);
-	return merge ? merge->rank : NO_RANK;
+	return merge ? merge->rank : TOK_NO_RANK;
 }
 
 /* Pieces that the vocabulary spells out byte by byte, if it has the tokens for that. */
@@ -96,7 +80,7 @@ static size_t merge_short(const struct tok_bpe *bpe, uint32_t *ids, size_t n)
 		for (size_t i = 1; i + 1 < n; i++)
 			if (ranks[i] < ranks[best])
 				best = i;
-		if (ranks[best] == NO_RANK)
+		if (ranks[best] == TOK_NO_RANK)
 			break;
 		ids[best] = bpe->table[bpe->slots[ranks[best]]].result;
 		n--;
@@ -169,7 +153,7 @@ enum svc_code tok_merge_add(struct tok *tok, struct tok_merge_list *list, struct
 	return SVC_OK;
 }
 
-enum svc_code tok_bpe_build(struct tok *tok, struct tok_merge_list *list, struct svc_err *err)
+enum svc_code tok_bpe_build(struct tok *tok, const struct tok_merge_list *list, struct svc_err *err)
 {
 	struct tok_bpe *bpe = &tok->bpe;
 	uint32_t n = 16;
@@ -183,12 +167,12 @@ enum svc_code tok_bpe_build(struct tok *tok, struct tok_merge_list *list, struct
 		return svc_fail(err, SVC_NO_MEMORY, "tokenizer", "no memory for %zu merges",
 				list->len);
 	for (uint32_t i = 0; i < n; i++)
-		bpe->table[i].rank = NO_RANK;
+		bpe->table[i].rank = TOK_NO_RANK;
 	for (uint32_t rank = 0; rank < bpe->n_merges; rank++) {
 		struct tok_merge merge = list->ptr[rank];
-		uint32_t at = hash(merge.left, merge.right) & bpe->mask;
+		uint32_t at = tok_merge_hash(merge.left, merge.right) & bpe->mask;
 		/* A pair that is listed twice has its last rank. */
-		while (bpe->table[at].rank != NO_RANK &&
+		while (bpe->table[at].rank != TOK_NO_RANK &&
 		       (bpe->table[at].left != merge.left || bpe->table[at].right != merge.right))
 			at = (at + 1) & bpe->mask;
 		bpe->table[at] = merge;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_job.h"
 
 #define NONE UINT32_MAX
 
@@ -20,8 +20,14 @@ struct list {
 	bool sorted;
 };
 
+struct symbol {
+	uint32_t id; /* NONE: merged into the one before */
+	uint32_t before, after;
+};
+
 struct tok_long {
-	uint32_t *ids, *before, *after; /* symbols, linked; a dead one has id NONE */
+	struct symbol *symbols;
+	uint32_t *ids; /* before they are symbols */
 	size_t room;
 	struct node *nodes;
 	uint32_t n_nodes, node_room, free_node;
@@ -67,9 +73,8 @@ void tok_long_free(struct tok_long *l)
 {
 	if (!l)
 		return;
+	free(l->symbols);
 	free(l->ids);
-	free(l->before);
-	free(l->after);
 	free(l->nodes);
 	free(l->list_of);
 	free(l->lists);
@@ -83,8 +88,7 @@ static bool reserve_symbols(struct tok_long *l, size_t n)
 {
 	if (n <= l->room)
 		return true;
-	if (!grow(&l->ids, n, sizeof *l->ids) || !grow(&l->before, n, sizeof *l->before) ||
-	    !grow(&l->after, n, sizeof *l->after))
+	if (!grow(&l->ids, n, sizeof *l->ids) || !grow(&l->symbols, n, sizeof *l->symbols))
 		return false;
 	l->room = n;
 	return true;
@@ -166,14 +170,11 @@ static void close_list(struct tok_long *l, uint32_t rank)
 	heap_drop(l);
 }
 
-/* Notes that the symbols at and after[at] can merge, if they can. */
-static void note_pair(struct tok_long *l, const struct tok_bpe *bpe, uint32_t at)
+/* Notes that two neighbours can merge, the left one being `at`. */
+static void note_merge(struct tok_long *l, uint32_t rank, uint32_t at)
 {
-	const struct tok_merge *merge = tok_merge_find(bpe, l->ids[at], l->ids[l->after[at]]);
-	if (!merge || l->failed)
-		return;
-	uint32_t index = l->list_of[merge->rank], node = take_node(l);
-	struct list *list = index != NONE ? &l->lists[index] : open_list(l, merge->rank);
+	uint32_t index = l->list_of[rank], node = take_node(l);
+	struct list *list = index != NONE ? &l->lists[index] : open_list(l, rank);
 	if (!list || node == NONE) {
 		l->failed = true;
 		return;
@@ -186,6 +187,12 @@ static void note_pair(struct tok_long *l, const struct tok_bpe *bpe, uint32_t at
 		l->nodes[list->tail].next = node;
 	}
 	list->tail = node;
+}
+
+static const struct tok_merge *merge_of(const struct tok_long *l, const struct tok_bpe *bpe,
+					uint32_t at)
+{
+	return tok_merge_find(bpe, l->symbols[at].id, l->symbols[l->symbols[at].after].id);
 }
 
 static int index_order(const void *a, const void *b)
@@ -232,22 +239,62 @@ static uint32_t take_pair(struct tok_long *l)
 	return at;
 }
 
+static bool fits(const struct tok_long *l, uint32_t at, const struct tok_merge *merge)
+{
+	uint32_t right = l->symbols[at].after;
+	return l->symbols[at].id == merge->left && right != NONE &&
+	       l->symbols[right].id == merge->right;
+}
+
+/* Whether the next place of this rank begins with the symbol `at`. Then that symbol is about to
+ * change, and to note its merge with the one before would be for nothing: half of the work in a run
+ * of one character. */
+static bool is_next(const struct tok_long *l, uint32_t at, const struct tok_merge *merge)
+{
+	uint32_t index = l->list_of[merge->rank];
+	return index != NONE && l->nodes[l->lists[index].head].at == at && fits(l, at, merge);
+}
+
 static void merge_at(struct tok_long *l, const struct tok_bpe *bpe, uint32_t at,
 		     const struct tok_merge *merge)
 {
-	uint32_t right = l->after[at];
 	/* A list's entry is out of date if either symbol has been merged since. */
-	if (l->ids[at] != merge->left || right == NONE || l->ids[right] != merge->right)
+	if (!fits(l, at, merge))
 		return;
-	l->ids[at] = merge->result;
-	l->ids[right] = NONE;
-	l->after[at] = l->after[right];
-	if (l->after[at] != NONE) {
-		l->before[l->after[at]] = at;
-		note_pair(l, bpe, at);
+	struct symbol *symbol = &l->symbols[at];
+	struct symbol *right = &l->symbols[symbol->after];
+	symbol->id = merge->result;
+	symbol->after = right->after;
+	right->id = NONE;
+	if (symbol->after != NONE) {
+		l->symbols[symbol->after].before = at;
+		const struct tok_merge *with_next = merge_of(l, bpe, at);
+		if (with_next &&
+		    (with_next->rank < merge->rank || !is_next(l, symbol->after, merge)))
+			note_merge(l, with_next->rank, at);
 	}
-	if (l->before[at] != NONE)
-		note_pair(l, bpe, l->before[at]);
+	if (symbol->before != NONE) {
+		const struct tok_merge *with_last = merge_of(l, bpe, symbol->before);
+		if (with_last)
+			note_merge(l, with_last->rank, symbol->before);
+	}
+}
+
+/* The symbols of the word, linked, and every merge that is possible between two of them. */
+static uint32_t set_up(struct tok_long *l, const struct tok *tok, struct span word)
+{
+	uint32_t n = (uint32_t)tok_bpe_symbols(tok, word, l->ids);
+	for (uint32_t i = 0; i < n; i++)
+		l->symbols[i] =
+			(struct symbol){l->ids[i], i ? i - 1 : NONE, i + 1 < n ? i + 1 : NONE};
+	const struct tok_merge *merge = NULL;
+	for (uint32_t i = 0; i + 1 < n; i++) {
+		if (i == 0 || l->ids[i - 1] != l->ids[i] || l->ids[i] != l->ids[i + 1])
+			merge = tok_merge_find(&tok->bpe, l->ids[i], l->ids[i + 1]);
+		if (merge)
+			note_merge(l, merge->rank, i);
+	}
+	return n;
 }
 
 void tok_bpe_encode_long(struct tok_job *job, struct span word)
@@ -258,18 +305,12 @@ void tok_bpe_encode_long(struct tok_job *job, struct span word)
 		job->failed = true;
 		return;
 	}
-	uint32_t n = (uint32_t)tok_bpe_symbols(job->tok, word, l->ids);
-	for (uint32_t i = 0; i < n; i++) {
-		l->before[i] = i ? i - 1 : NONE;
-		l->after[i] = i + 1 < n ? i + 1 : NONE;
-	}
-	for (uint32_t i = 0; i + 1 < n; i++)
-		note_pair(l, bpe, i);
+	uint32_t n = set_up(l, job->tok, word);
 	while (l->n_heap > 0 && !l->failed) {
 		const struct tok_merge *merge = &bpe->table[bpe->slots[l->heap[0]]];
 		merge_at(l, bpe, take_pair(l), merge);
 	}
 	job->failed = job->failed || l->failed;
-	for (uint32_t i = 0; n > 0 && i != NONE && !job->failed; i = l->after[i])
-		tok_push(job, (int32_t)l->ids[i]);
+	for (uint32_t i = 0; n > 0 && i != NONE && !job->failed; i = l->symbols[i].after)
+		tok_push(job, (int32_t)l->symbols[i].id);
 }

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_job.h"
+
+#define MAX_TEXT_BYTES (1u << 30)
 
 void tok_ids_free(struct tok_ids *ids)
 {
@@ -168,12 +170,9 @@ static bool join(const struct tok_piece *pieces, size_t n_pieces, struct tok_tex
 
 void tok_job_free(struct tok_job *job)
 {
-	for (int i = 0; i < 2; i++) {
-		buf_free(&job->bufs[i].bytes);
-		free(job->bufs[i].runs);
-	}
-	buf_free(&job->metaspace.bytes);
-	free(job->metaspace.runs);
+	tok_text_buf_free(&job->normal[0]);
+	tok_text_buf_free(&job->normal[1]);
+	tok_text_buf_free(&job->metaspace);
 	tok_long_free(job->longs);
 	tok_ids_free(&job->ids);
 }
@@ -204,9 +203,9 @@ enum svc_code tok_encode(const struct tok *tok, const struct tok_piece *pieces, 
 	size_t bytes = 0;
 	options = options ? options : &plain;
 	for (size_t i = 0; i < n_pieces; i++) {
-		if (pieces[i].text.len > TOK_MAX_TEXT_BYTES - bytes)
+		if (pieces[i].text.len > MAX_TEXT_BYTES - bytes)
 			return svc_fail(err, SVC_TOO_LARGE, "tokenizer",
-					"a text of more than %u bytes", TOK_MAX_TEXT_BYTES);
+					"a text of more than %u bytes", MAX_TEXT_BYTES);
 		bytes += pieces[i].text.len;
 	}
 	job.failed = !join(pieces, n_pieces, &joined, &text);
@@ -219,7 +218,6 @@ enum svc_code tok_encode(const struct tok *tok, const struct tok_piece *pieces, 
 						   "no memory to tokenize %zu bytes", bytes)
 					: append(ret_ids, &job.ids, options->limit, err);
 	tok_job_free(&job);
-	buf_free(&joined.bytes);
-	free(joined.runs);
+	tok_text_buf_free(&joined);
 	return code;
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "model/gguf.h"
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_load.h"
 
 #define KEY(name) "tokenizer.ggml." name
 
@@ -301,7 +301,6 @@ static void set_sentencepiece(struct loader *l)
 	tok->spaces = true;
 	tok->bpe.byte_fallback = tok->bpe.fuse_unk = true;
 	tok->n_before = 1;
-	tok->pre = "sentencepiece";
 }
 
 static enum svc_code load(struct loader *l, const struct tok_options *options)

@@ -2,7 +2,7 @@
 #pragma once
 #include <jansson.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_load.h"
 
 /* A JSON object from a file of at most limit bytes. A file that isn't needed and doesn't exist:
  * *ret_json is NULL; and in one that does, all numbers are reals, because configurations have some

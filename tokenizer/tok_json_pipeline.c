@@ -246,7 +246,6 @@ enum svc_code tok_json_pipeline(struct tok *tok, const json_t *root, struct svc_
 				 read_pre_tokenizer);
 	if (code == SVC_OK)
 		code = each_part(&r, json_object_get(root, "decoder"), "decoders", read_decoder);
-	tok->pre = "tokenizer.json";
 	return code;
 }
 

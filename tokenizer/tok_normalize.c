@@ -3,8 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_job.h"
 #include "tokenizer/unicode.h"
+
+void tok_text_buf_free(struct tok_text_buf *buf)
+{
+	buf_free(&buf->bytes);
+	free(buf->runs);
+	*buf = (struct tok_text_buf){0};
+}
 
 /* The bytes written since the last call are trusted or not. */
 static void note_trust(struct tok_text_buf *out, bool trusted)
@@ -134,7 +141,7 @@ bool tok_normalize(struct tok_job *job, const struct tok_text *text, size_t from
 		   struct tok_text *ret_text)
 {
 	const struct tok *tok = job->tok;
-	struct tok_text_buf *target = &job->bufs[0], *source = &job->bufs[1], *other;
+	struct tok_text_buf *target = &job->normal[0], *source = &job->normal[1], *other;
 	slice(text, from, end, source);
 	for (size_t i = 0; i < tok->n_normals && source->bytes.len; i++) {
 		struct tok_text in = text_of(source);

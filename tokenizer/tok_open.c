@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_load.h"
 #include "tokenizer/unicode.h"
 
 /* Tokens that end a turn, an answer or a document in one family or another. They count where a

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_load.h"
 
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 #define SPACES	     "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
@@ -151,7 +151,6 @@ bool tok_pre_by_name(struct tok *tok, struct span name)
 				(struct tok_normal){.kind = TOK_NORMAL_NFC};
 		tok->bpe.ignore_merges = family->ignore_merges;
 		tok->n_before = family->adds_bos;
-		tok->pre = family->name;
 		return true;
 	}
 	return false;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_load.h"
 #include "tokenizer/unicode.h"
 
 #define MAX_TOKEN_BYTES 1024u /* the cost is quadratic in it */

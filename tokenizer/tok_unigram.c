@@ -1,7 +1,8 @@
 /* Unigram: the split of a text into tokens whose scores have the highest sum. */
 #include <stdlib.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_job.h"
+#include "tokenizer/tok_load.h"
 #include "tokenizer/unicode.h"
 
 enum svc_code tok_unigram_build(struct tok *tok, struct svc_err *err)

@@ -2,7 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tokenizer/tok_private.h"
+#include "tokenizer/tok_job.h"
+#include "tokenizer/tok_load.h"
 #include "tokenizer/unicode.h"
 
 struct tok_name tok_name(struct span text)

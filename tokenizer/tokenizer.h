@@ -98,7 +98,7 @@ const int32_t *tok_end_ids(const struct tok *tok, size_t *ret_count);
 
 /* The chat template called name, or the default one for NULL; false if there is none. */
 bool tok_chat_template(const struct tok *tok, const char *name, struct span *ret_text);
-/* "bpe", "unigram"; and the pre-tokenizer, for logs and `lockstep model inspect`. */
+/* "BPE", "byte-level BPE" or "unigram". */
 const char *tok_model_name(const struct tok *tok);
 
 /* For vocab_size and vocab_write; borrowed from tok. */
