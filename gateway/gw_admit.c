@@ -371,6 +371,9 @@ static void call_enter(struct admission *admission, struct gw_http_exchange *exc
 	gateway->n_calls++;
 	for (uint32_t i = 0; i < call->n_choices; i++)
 		choice_pass(admission, i);
+	atomic_fetch_add_explicit(
+		&gateway->svc->run.ctl->incs[gateway->svc->run.me].gauge[GAUGE_REQUESTS], 1,
+		memory_order_relaxed);
 	log_line(LOG_LEVEL_DEBUG, call->request, SVC_OK, "admitted: %u choices from %s",
 		 call->n_choices, gw_http_exchange_address(exchange));
 }

@@ -161,7 +161,6 @@ static void answer_look(struct gateway *gateway, struct gw_call *call)
 	gw_render_answer(&render, views, call->n_choices);
 	for (uint32_t i = 0; i < call->n_choices; i += call->meta.n)
 		gateway->metrics.prompt_tokens += views[i].n_prompt;
-	gw_http_reply_field(call->exchange, "X-Request-Id", call->meta.id);
 	gw_reply_json(call->exchange, 200, &out);
 	buf_free(&out);
 	call_end(gateway, call, SVC_OK);
@@ -236,7 +235,6 @@ static void stream_end(struct gateway *gateway, struct gw_call *call)
 
 static void stream_begin(struct gw_call *call)
 {
-	gw_http_reply_field(call->exchange, "X-Request-Id", call->meta.id);
 	gw_http_reply_field(call->exchange, "Cache-Control", "no-cache");
 	gw_http_reply_field(call->exchange, "X-Accel-Buffering", "no");
 	gw_http_reply_start(call->exchange, 200, "text/event-stream; charset=utf-8");
@@ -361,7 +359,6 @@ static void text_look(struct gateway *gateway, struct gw_call *call)
 	if (code == SVC_OK)
 		code = text_answer(gateway, call, seen.body, &out, &err);
 	if (code == SVC_OK) {
-		gw_http_reply_field(call->exchange, "X-Request-Id", call->meta.id);
 		gw_reply_json(call->exchange, 200, &out);
 		call_end(gateway, call, SVC_OK);
 	} else {

@@ -6,7 +6,7 @@
  *   gw_pipeline_test RUN_DIR [STEP_US]     runs until its standard input ends
  *
  * The first word of a prompt can ask for trouble: "!reject" fails as the tokenizer's template
- * would, "!wait" never gets past the worker, "!fail" dies after three tokens, "!flood" goes on
+ * would, "!wait" never gets past the worker, "!fail" dies after eight tokens, "!flood" goes on
  * until max_tokens. */
 #include <poll.h>
 #include <stdio.h>
@@ -242,7 +242,7 @@ static void sample(struct turn *turn)
 		turn_fail(turn, SVC_CANCELLED, "the client went away");
 		return;
 	}
-	if (prompt_says(turn, "!fail") && atomic_load(&body->n_tokens) == 3) {
+	if (prompt_says(turn, "!fail") && atomic_load(&body->n_tokens) == 8) {
 		turn_fail(turn, SVC_NUMERIC, "the logits are not numbers");
 		return;
 	}

@@ -1,5 +1,6 @@
 #include "gateway/gw_service.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -10,6 +11,7 @@
 #include "services/slots.h"
 
 #define QUARANTINE_EVERY_US 1000000u
+#define LAST_WORDS_US	    500000u
 
 static const struct opt options[] = {
 	{"host", OPT_STRING, "127.0.0.1", 0, 0, NULL,
@@ -107,9 +109,26 @@ static const struct gw_route routes[] = {
 	{"GET", "/", gw_serve_root},
 };
 
+/* The client's own, if it is short and plain, so that its logs and ours can be put together. */
+static void request_id_add(struct gateway *gateway, struct gw_http_exchange *exchange)
+{
+	char id[132];
+	struct span given = gw_http_field_find(gw_http_exchange_request(exchange), "x-request-id");
+	size_t plain = 0;
+	while (plain < given.len && given.ptr[plain] > 0x20 && given.ptr[plain] < 0x7F)
+		plain++;
+	if (given.len > 0 && given.len <= 128 && plain == given.len)
+		snprintf(id, sizeof id, "%.*s", (int)given.len, given.ptr);
+	else
+		snprintf(id, sizeof id, "req-%" PRIx64 "-%" PRIx64, gateway->svc->run.number,
+			 ++gateway->n_requests);
+	gw_http_reply_field(exchange, "X-Request-Id", id);
+}
+
 static void on_head(void *context, struct gw_http_exchange *exchange)
 {
-	const struct gateway *gateway = context;
+	struct gateway *gateway = context;
+	request_id_add(gateway, exchange);
 	gw_route_refuse(&gateway->router, exchange);
 }
 
@@ -207,14 +226,24 @@ static void tick(struct svc *svc)
 }
 
 /* Alone on its port it goes on answering, so that who comes is told to come back; beside another it
- * makes room. */
+ * makes room. When all is answered it stops listening, and who has connected by then gets an answer
+ * too. */
 static bool drain(struct svc *svc)
 {
 	struct gateway *gateway = svc->role_state;
+	struct gw_http_counts counts = gw_http_server_counts(gateway->server);
+	bool answered = gateway->n_calls == 0 && counts.exchanges == 0 && counts.unflushed == 0;
 	if (!gateway->draining)
 		gw_http_server_drain(gateway->server, !gw_http_port_is_shared(gateway->claim_fd));
 	gateway->draining = true;
-	return gateway->n_calls == 0 && gw_http_server_counts(gateway->server).exchanges == 0;
+	if (!answered)
+		return false;
+	if (!gateway->closing_us) {
+		gw_http_server_drain(gateway->server, false);
+		gateway->closing_us = svc_now_us();
+		return false;
+	}
+	return counts.connections == 0 || svc_now_us() - gateway->closing_us > LAST_WORDS_US;
 }
 
 /* ---- start and stop ---- */

@@ -53,8 +53,10 @@ struct gateway {
 	uint64_t keep_alive_us, no_worker_us;
 	uint64_t quarantine_us; /* last sweep */
 	bool draining;
+	uint64_t closing_us; /* when it stopped listening */
 	struct gw_calls calls;
 	uint32_t n_calls;
+	uint64_t n_requests;		       /* for X-Request-Id */
 	struct gw_call **by_slot;	       /* [n_table]: the call that reads a slot, or NULL */
 	uint64_t missing_since_us[ROLE_COUNT]; /* 0: the role has a ready instance */
 	struct gw_metrics metrics;

@@ -133,6 +133,7 @@ static void read_next(struct gw_http_conn *conn)
 
 void gw_http_conn_answered(struct gw_http_conn *conn)
 {
+	conn->served = true;
 	if (conn->state == CONN_ANSWERING)
 		conn->server->counts.exchanges--;
 	if (conn->exchange.broken) {

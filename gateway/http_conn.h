@@ -46,6 +46,7 @@ struct gw_http_conn {
 	size_t held_bytes;	/* of its body, as counted in the server's sum */
 	uint64_t written_bytes; /* given to the output so far */
 	uint64_t taken_bytes;	/* of them taken by the client when the write timer was set */
+	bool served;		/* it has had an answer */
 	bool write_timer;	/* the timer runs for the output */
 	bool client_ended;	/* nothing more will come from it */
 	bool refused;		/* over a connection limit: the first request is answered 503 */

@@ -2,6 +2,7 @@
 
 #include <event2/buffer.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -116,9 +117,24 @@ enum svc_code gw_http_server_listen(struct gw_http_server *server, evutil_socket
 	return SVC_OK;
 }
 
+/* Connections that the kernel has accepted in our name would be reset. */
+static void accept_rest(struct gw_http_server *server)
+{
+	struct sockaddr_storage address;
+	socklen_t len = sizeof address;
+	int fd, listener = evconnlistener_get_fd(server->listener);
+	while ((fd = accept4(listener, (struct sockaddr *)&address, &len,
+			     SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+		on_accept(server->listener, fd, (struct sockaddr *)&address, (int)len, server);
+		len = sizeof address;
+	}
+}
+
 static void listener_free(struct gw_http_server *server)
 {
 	evtimer_del(server->retry);
+	if (server->listener && server->draining)
+		accept_rest(server);
 	if (server->listener)
 		evconnlistener_free(server->listener);
 	server->listener = NULL;
@@ -132,7 +148,8 @@ void gw_http_server_drain(struct gw_http_server *server, bool keep_listening)
 		listener_free(server);
 	while (conn) {
 		struct gw_http_conn *next = TAILQ_NEXT(conn, link);
-		if (conn->state == CONN_READING && !gw_http_parser_started(conn->parser) &&
+		if (conn->state == CONN_READING && conn->served &&
+		    !gw_http_parser_started(conn->parser) &&
 		    evbuffer_get_length(bufferevent_get_output(conn->bev)) == 0)
 			gw_http_conn_free(conn);
 		conn = next;
@@ -153,7 +170,11 @@ struct gw_http_server *gw_http_server_free(struct gw_http_server *server)
 
 struct gw_http_counts gw_http_server_counts(const struct gw_http_server *server)
 {
-	return server->counts;
+	struct gw_http_counts counts = server->counts;
+	const struct gw_http_conn *conn;
+	TAILQ_FOREACH(conn, &server->conns, link)
+	counts.unflushed += evbuffer_get_length(bufferevent_get_output(conn->bev)) > 0;
+	return counts;
 }
 
 const struct gw_http_request *gw_http_exchange_request(const struct gw_http_exchange *exchange)
