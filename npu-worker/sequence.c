@@ -187,6 +187,25 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 	return true;
 }
 
+struct sequence *sequence_find(struct worker *worker, uint32_t slot)
+{
+	for (uint32_t i = 0; i < worker->n_sequences; i++)
+		if (worker->sequences[i].slot == slot)
+			return &worker->sequences[i];
+	return NULL;
+}
+
+bool sequence_is_scoring(const struct sequence *sequence)
+{
+	return (sequence->body->params.flags & BODY_PROMPT_LOGPROBS) != 0 &&
+	       sequence->n_kv < sequence->n_prompt;
+}
+
+bool sequence_is_decode(const struct sequence *sequence)
+{
+	return sequence->n_known - sequence->n_kv == 1 || sequence_is_scoring(sequence);
+}
+
 void sequence_close(struct worker *worker, struct sequence *sequence)
 {
 	/* Swapped, not overwritten: every entry keeps a page table's memory. */

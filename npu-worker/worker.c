@@ -6,13 +6,10 @@
 
 #include "base/log.h"
 #include "npu-worker/worker_private.h"
-#include "services/fault.h"
 
 /* How long a step waits for slots that a sampler has, before it goes without them. */
 #define GATHER_US  300u
 #define COLLECT_US 1000000u
-/* A request that saw this many owners die without progress runs alone. */
-#define DEATHS_ALONE 2u
 
 static const struct opt worker_options[] = {
 	{"device", OPT_CHOICE, "auto", 0, 0, "auto|host|xrt", "where to compute"},
@@ -22,18 +19,10 @@ static const struct opt worker_options[] = {
 	{"prefix-cache", OPT_BOOL, "true", 0, 0, NULL, "share KV pages of equal beginnings"},
 	{"prefill-rows", OPT_INT, "256", 1, 512, NULL,
 	 "prompt positions of one step when nothing else runs"},
-	{"prefill-rows-busy", OPT_INT, "32", 1, 512, NULL,
-	 "the same while other sequences generate"},
+	{"prefill-rows-busy", OPT_INT, "64", 1, 512, NULL,
+	 "at most this many while other sequences generate"},
 	{0},
 };
-
-static struct sequence *find(struct worker *worker, uint32_t slot)
-{
-	for (uint32_t i = 0; i < worker->n_sequences; i++)
-		if (worker->sequences[i].slot == slot)
-			return &worker->sequences[i];
-	return NULL;
-}
 
 static void forget_outstanding(struct worker *worker, uint32_t slot)
 {
@@ -53,7 +42,7 @@ static void look(struct svc *svc, uint32_t slot)
 			sequence_reclaim(worker, slot);
 		return;
 	}
-	if (state.stage != STAGE_COMPUTE || find(worker, slot))
+	if (state.stage != STAGE_COMPUTE || sequence_find(worker, slot))
 		return;
 	if (state.owner == 0) {
 		worker->n_waiting++;
@@ -66,61 +55,6 @@ static void look(struct svc *svc, uint32_t slot)
 	claim = svc_slot_own(svc, slot, STAGE_COMPUTE, &mine, &body);
 	if (claim != CLAIM_NO)
 		sequence_open(worker, slot, mine, body);
-}
-
-/* The unclaimed slot that came first; n_table if there is none. */
-static uint32_t first_waiting(struct worker *worker)
-{
-	struct shm_run *run = &worker->svc->run;
-	uint32_t best = run->n_table;
-	uint64_t best_ticket = UINT64_MAX;
-	worker->n_waiting = 0;
-	for (uint32_t slot = 0; slot < run->n_table; slot++) {
-		struct slot_state state = slot_load(run, slot);
-		if (state.stage != STAGE_COMPUTE || state.owner != 0)
-			continue;
-		worker->n_waiting++;
-		uint64_t ticket = atomic_load(&run->slots[slot].ticket);
-		if (ticket < best_ticket) {
-			best_ticket = ticket;
-			best = slot;
-		}
-	}
-	return best;
-}
-
-/* Pages that a waiting sequence needs to get going, one more for growth. */
-static uint32_t pages_wanted(struct worker *worker, uint32_t slot)
-{
-	struct shm_run *run = &worker->svc->run;
-	const struct body *body = body_get(run, slot_load(run, slot).body, slot);
-	uint32_t known = body ? body_n_ids(run, body) : 0;
-	uint32_t held = body ? atomic_load(&body->n_pages) : 0;
-	uint32_t need = known / PAGE_POSITIONS + 1;
-	return need > held ? need - held : 0;
-}
-
-static void admit(struct worker *worker)
-{
-	struct svc *svc = worker->svc;
-	struct slot_state mine;
-	struct body *body;
-	while (worker->n_waiting && !svc->draining && !svc->leaving) {
-		bool room = worker->n_sequences + worker->n_outstanding < svc->run.n_slots;
-		uint32_t slot = first_waiting(worker);
-		if (slot == svc->run.n_table)
-			return;
-		bool cancelled = slot_is_cancelled(&svc->run, slot);
-		bool fits = room && row_is_available(&svc->run);
-		if (fits && page_count_free(&svc->run) < pages_wanted(worker, slot))
-			fits = pages_available(worker) >= pages_wanted(worker, slot);
-		/* In order of arrival: nobody overtakes the first one, even if it would fit. */
-		if (!fits && !cancelled)
-			return;
-		enum svc_claim claim = svc_slot_own(svc, slot, STAGE_COMPUTE, &mine, &body);
-		if (claim != CLAIM_NO && !sequence_open(worker, slot, mine, body) && !cancelled)
-			return;
-	}
 }
 
 /* Slots that came back from the samplers, or went elsewhere. */
@@ -154,243 +88,13 @@ static void end_cancelled(struct worker *worker)
 	}
 }
 
-static bool is_scoring(const struct sequence *sequence)
-{
-	return (sequence->body->params.flags & BODY_PROMPT_LOGPROBS) != 0 &&
-	       sequence->n_kv < sequence->n_prompt;
-}
-
-static bool is_decode(const struct sequence *sequence)
-{
-	return sequence->n_known - sequence->n_kv == 1 || is_scoring(sequence);
-}
-
-static struct sequence *youngest(struct worker *worker)
-{
-	struct sequence *found = NULL;
-	for (uint32_t i = 0; i < worker->n_sequences; i++)
-		if (!found || worker->sequences[i].ticket > found->ticket)
-			found = &worker->sequences[i];
-	return found;
-}
-
-/* Pages for the next n positions. When none are left, the youngest sequence here waits; that may be
- * this one. */
-static bool make_room(struct worker *worker, uint32_t slot, uint32_t n)
-{
-	for (;;) {
-		struct sequence *sequence = find(worker, slot);
-		if (!sequence)
-			return false;
-		if (sequence_reserve(worker, sequence, sequence->n_kv + n))
-			return true;
-		struct sequence *victim = youngest(worker);
-		/* Alone and still no page: others (another worker, a frozen one) hold them all.
-		 * Wait for a tick. */
-		if (worker->n_sequences == 1)
-			return false;
-		sequence_preempt(worker, victim);
-		if (worker->svc->leaving)
-			return false;
-	}
-}
-
-static int by_ticket(const void *a, const void *b)
-{
-	const struct sequence *left = a, *right = b;
-	return left->ticket < right->ticket ? -1 : left->ticket > right->ticket;
-}
-
-/* Sets n_take of every sequence: all decodes, then prompts in order of arrival while rows last. */
-static uint32_t plan_step(struct worker *worker)
-{
-	uint32_t n_decode = 0, budget, total = 0;
-	const struct sequence *alone = NULL;
-	qsort(worker->sequences, worker->n_sequences, sizeof *worker->sequences, by_ticket);
-	for (uint32_t i = 0; i < worker->n_sequences; i++) {
-		struct sequence *sequence = &worker->sequences[i];
-		sequence->n_take = is_decode(sequence) ? 1 : 0;
-		n_decode += sequence->n_take;
-		if (atomic_load(&sequence->body->deaths) >= DEATHS_ALONE && !alone)
-			alone = sequence;
-	}
-	budget = (uint32_t)opt_int(worker->svc->options, n_decode + worker->n_outstanding
-								 ? "prefill-rows-busy"
-								 : "prefill-rows");
-	if (budget > WORKER_MAX_ROWS - n_decode)
-		budget = WORKER_MAX_ROWS - n_decode;
-	for (uint32_t i = 0; i < worker->n_sequences; i++) {
-		struct sequence *sequence = &worker->sequences[i];
-		uint32_t left = sequence->n_known - sequence->n_kv;
-		if (sequence->n_take == 0) {
-			sequence->n_take = left < budget ? left : budget;
-			budget -= sequence->n_take;
-		}
-		if (alone && sequence != alone)
-			sequence->n_take = 0;
-		total += sequence->n_take;
-	}
-	return total;
-}
-
-/* Pages for everyone in the plan; who can't have them sits this step out. Preempting moves entries:
- * go by slot. */
-static void reserve_step(struct worker *worker)
-{
-	uint32_t slots[256], n = 0;
-	for (uint32_t i = 0; i < worker->n_sequences && n < 256; i++)
-		if (worker->sequences[i].n_take)
-			slots[n++] = worker->sequences[i].slot;
-	for (uint32_t i = 0; i < n; i++) {
-		struct sequence *sequence = find(worker, slots[i]);
-		if (sequence && !make_room(worker, slots[i], sequence->n_take)) {
-			sequence = find(worker, slots[i]);
-			if (sequence)
-				sequence->n_take = 0;
-		}
-	}
-}
-
-/* Copies the ids that go into this step; false if the body holds ids that aren't tokens. */
-static bool copy_tokens(struct worker *worker, struct sequence *sequence, int32_t *tokens)
-{
-	const struct shm_run *run = &worker->svc->run;
-	const int32_t *ids = body_region(run, sequence->body, REGION_IDS,
-					 sequence->n_known * sizeof(int32_t), NULL);
-	if (!ids)
-		return false;
-	memcpy(tokens, ids + sequence->n_kv, sequence->n_take * sizeof *tokens);
-	for (uint32_t i = 0; i < sequence->n_take; i++)
-		if (tokens[i] < 0 || (uint32_t)tokens[i] >= run->n_vocab)
-			return false;
-	return true;
-}
-
-static bool wants_logits(const struct sequence *sequence)
-{
-	return sequence->n_kv + sequence->n_take == sequence->n_known || is_scoring(sequence);
-}
-
-static void fail_sequence(struct worker *worker, struct sequence *sequence, enum svc_code code,
-			  const char *why)
-{
-	struct svc_err err;
-	svc_fail(&err, code, __func__, "%s", why);
-	svc_slot_fail(worker->svc, sequence->slot, &sequence->state, sequence->body, &err);
-	sequence_close(worker, sequence);
-}
-
-/* Fills worker->step for sequences 0 .. n-1 of the table that take part; they are moved to the
- * front. */
-static uint32_t build_step(struct worker *worker)
-{
-	struct shm_run *run = &worker->svc->run;
-	uint32_t n = 0, rows = 0;
-	for (uint32_t i = 0; i < worker->n_sequences;) {
-		struct sequence *sequence = &worker->sequences[i];
-		if (sequence->n_take && !copy_tokens(worker, sequence, worker->tokens + rows)) {
-			fail_sequence(worker, sequence, SVC_CORRUPT,
-				      "the request's body holds ids that are no tokens");
-			continue;
-		}
-		i++;
-		if (sequence->n_take == 0)
-			continue;
-		uint32_t after = sequence->n_kv + sequence->n_take;
-		worker->step[n] = (struct engine_seq){
-			.tokens = worker->tokens + rows,
-			.n_tokens = sequence->n_take,
-			.pos = sequence->n_kv,
-			.pages = sequence->pages,
-			.n_pages = sequence->n_pages,
-			.n_logits = wants_logits(sequence),
-			.logits = run_logits(run, sequence->row, after & 1),
-			.logits_stride = run->n_vocab,
-		};
-		rows += sequence->n_take;
-		struct sequence other = worker->sequences[n];
-		worker->sequences[n] = *sequence;
-		*sequence = other;
-		n++;
-	}
-	return n;
-}
-
-static void commit(struct worker *worker, uint32_t index)
-{
-	struct svc *svc = worker->svc;
-	struct sequence *sequence = &worker->sequences[index];
-	struct body *body = sequence->body;
-	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
-	bool sample = wants_logits(sequence), decoded = is_decode(sequence);
-	if (worker->step[index].status == SVC_NUMERIC) {
-		fail_sequence(worker, sequence, SVC_NUMERIC,
-			      "the model gave NaN or infinite values for this request");
-		return;
-	}
-	if (worker->step[index].status != SVC_OK) {
-		fail_sequence(worker, sequence, SVC_INTERNAL,
-			      "the engine refused this request's step");
-		return;
-	}
-	atomic_fetch_add_explicit(&inc->gauge[decoded ? GAUGE_DECODE_TOKENS : GAUGE_PREFILL_TOKENS],
-				  sequence->n_take, memory_order_relaxed);
-	sequence->n_kv += sequence->n_take;
-	uint64_t now = svc_now_us();
-	if (sample && atomic_load(&body->first_us) == 0)
-		atomic_store(&body->first_us, now);
-	atomic_store(&body->last_us, now);
-	atomic_store_explicit(&body->n_kv, sequence->n_kv, memory_order_release);
-	sequence_seal(worker, sequence, sequence->n_kv - sequence->n_take);
-	fault_point("worker.commit");
-	if (!sample)
-		return;
-	if (svc_slot_pass(svc, sequence->slot, &sequence->state, STAGE_SAMPLE,
-			  atomic_load(&body->sampler)) != SVC_OK)
-		return;
-	worker->outstanding[worker->n_outstanding++] = sequence->slot;
-	sequence_close(worker, sequence);
-}
-
-static void on_beat(void *context)
-{
-	svc_beat(context);
-}
-
-static void run_step(struct worker *worker)
-{
-	struct svc *svc = worker->svc;
-	struct svc_err err;
-	const struct engine_hooks hooks = {.context = svc, .beat = on_beat};
-	uint32_t n = build_step(worker);
-	if (n == 0)
-		return;
-	uint64_t start = svc_now_us();
-	struct engine_batch batch = {worker->step, n, &hooks};
-	enum svc_code code = engine_step(worker->engine, &batch, &err);
-	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
-	atomic_fetch_add_explicit(&inc->busy_us, svc_now_us() - start, memory_order_relaxed);
-	atomic_fetch_add_explicit(&inc->gauge[GAUGE_STEPS], 1, memory_order_relaxed);
-	fault_point("worker.step");
-	if (svc->leaving)
-		return;
-	if (code != SVC_OK) {
-		log_err(&err);
-		svc_leave(svc, SVC_INTERNAL);
-		return;
-	}
-	/* Back to front: a sequence that is passed on leaves the table. */
-	for (uint32_t i = n; i-- > 0 && !svc->leaving;)
-		commit(worker, i);
-}
-
 static bool work(struct svc *svc)
 {
 	struct worker *worker = svc->role_state;
 	uint64_t start = svc_now_us();
 	gather(worker);
 	if (worker->n_waiting)
-		admit(worker);
+		schedule_admit(worker);
 	/* A full batch reads the weights once for all: give the sampler a moment. */
 	while (worker->n_outstanding && svc_now_us() - start < GATHER_US) {
 		__builtin_ia32_pause();
@@ -399,15 +103,15 @@ static bool work(struct svc *svc)
 	end_cancelled(worker);
 	if (worker->n_sequences == 0 || svc->leaving)
 		return false;
-	if (plan_step(worker) == 0)
+	if (schedule_plan(worker) == 0)
 		return false;
-	reserve_step(worker);
+	schedule_reserve(worker);
 	if (svc->leaving)
 		return false;
 	uint32_t before = worker->n_sequences;
-	run_step(worker);
+	batch_run(worker);
 	/* No page for anyone: don't spin, wait for a tick. */
-	return worker->n_sequences < before || worker->n_outstanding || plan_step(worker) > 0;
+	return worker->n_sequences < before || worker->n_outstanding || schedule_plan(worker) > 0;
 }
 
 static void tick(struct svc *svc)
@@ -496,6 +200,8 @@ static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct
 				"made for %zu and %u",
 				info->page_bytes, info->config.n_vocab, (size_t)svc->run.page_bytes,
 				svc->run.n_vocab);
+	worker->rows_alone = opt_int(svc->options, "prefill-rows");
+	worker->rows_busy = opt_int(svc->options, "prefill-rows-busy");
 	worker->prefix_cache = opt_bool(svc->options, "prefix-cache");
 	worker->prefix_identity =
 		prefix_start((const uint64_t[2]){info->identity.low, info->identity.high});

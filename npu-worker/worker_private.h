@@ -1,7 +1,9 @@
 /* npu-worker/worker_private.h: what the parts of the worker process share. One thread, one struct
  * worker.
  *
- *   worker.c    life cycle, admission in order of arrival, the step
+ *   worker.c    life cycle, slots that come and go
+ *   schedule.c  who is admitted, how many positions each takes in the next step
+ *   batch.c     the step: ids in, logits out, commit, pass on
  *   sequence.c  a slot as the worker sees it: pages, row, adoption from another worker
  *   weights.c   the packed weights' segment: built once, attached to afterwards */
 #pragma once
@@ -27,6 +29,12 @@ struct sequence {
 	uint32_t n_take; /* positions of this step */
 };
 
+/* What steps cost here, measured as they run. */
+struct pace {
+	double decode_us; /* a step that only generates */
+	double row_us;	  /* a prompt position in a step of prompts alone */
+};
+
 struct worker {
 	struct svc *svc;
 	struct engine *engine;
@@ -40,7 +48,9 @@ struct worker {
 	uint32_t *outstanding;	 /* slots handed to a sampler, [n_slots] */
 	uint32_t n_outstanding;
 	uint32_t n_waiting; /* unclaimed slots seen at the last sweep */
-	uint64_t collected_us;
+	uint64_t collected_us, deferred_us;
+	int64_t rows_alone, rows_busy; /* options */
+	struct pace pace;
 	/* One step. */
 	struct engine_seq *step; /* [n_slots] */
 	int32_t *tokens;	 /* [WORKER_MAX_ROWS] */
@@ -48,6 +58,22 @@ struct worker {
 	bool prefix_cache;
 	struct prefix_key prefix_identity;
 };
+
+/* ---- schedule.c */
+
+/* Claims waiting slots in order of arrival while rows and pages last. */
+void schedule_admit(struct worker *worker);
+/* Sets n_take of every sequence; returns their sum. */
+uint32_t schedule_plan(struct worker *worker);
+/* Pages for everyone in the plan; who can't have them sits the step out or waits anew. */
+void schedule_reserve(struct worker *worker);
+/* A step of n_decode generated and n_prompt prompt positions took this long. */
+void schedule_learn(struct worker *worker, uint32_t n_decode, uint32_t n_prompt, double us);
+
+/* ---- batch.c */
+
+/* One pass over the planned positions; commits and passes on what is ready to be sampled. */
+void batch_run(struct worker *worker);
 
 /* ---- weights.c */
 
@@ -60,6 +86,12 @@ SVC_CHECKED enum svc_code weights_map(struct svc *svc, uint32_t threads, struct 
 /* After the slot became mine: takes over pages and row, or starts from nothing where they are lost.
  * false: the slot was passed on (no row, no page, cancelled, damaged). */
 bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine, struct body *body);
+/* NULL: not here. */
+struct sequence *sequence_find(struct worker *worker, uint32_t slot);
+/* Its prompt's log-probabilities are being recorded, position by position. */
+bool sequence_is_scoring(const struct sequence *sequence);
+/* It takes one position and then wants a sampler. */
+bool sequence_is_decode(const struct sequence *sequence);
 /* Removes it from the table (it was passed on). */
 void sequence_close(struct worker *worker, struct sequence *sequence);
 /* Pages for positions 0 .. n-1. false: none is free and none could be made free. */

@@ -1,0 +1,147 @@
+#include <string.h>
+
+#include "base/log.h"
+#include "npu-worker/worker_private.h"
+#include "services/fault.h"
+
+/* Copies the ids that go into this step; false if the body holds ids that aren't tokens. */
+static bool copy_tokens(struct worker *worker, struct sequence *sequence, int32_t *tokens)
+{
+	const struct shm_run *run = &worker->svc->run;
+	const int32_t *ids = body_region(run, sequence->body, REGION_IDS,
+					 sequence->n_known * sizeof(int32_t), NULL);
+	if (!ids)
+		return false;
+	memcpy(tokens, ids + sequence->n_kv, sequence->n_take * sizeof *tokens);
+	for (uint32_t i = 0; i < sequence->n_take; i++)
+		if (tokens[i] < 0 || (uint32_t)tokens[i] >= run->n_vocab)
+			return false;
+	return true;
+}
+
+static bool wants_logits(const struct sequence *sequence)
+{
+	return sequence->n_kv + sequence->n_take == sequence->n_known ||
+	       sequence_is_scoring(sequence);
+}
+
+static void fail_sequence(struct worker *worker, struct sequence *sequence, enum svc_code code,
+			  const char *why)
+{
+	struct svc_err err;
+	svc_fail(&err, code, __func__, "%s", why);
+	svc_slot_fail(worker->svc, sequence->slot, &sequence->state, sequence->body, &err);
+	sequence_close(worker, sequence);
+}
+
+/* Fills worker->step for sequences 0 .. n-1 of the table that take part; they are moved to the
+ * front. */
+static uint32_t build_step(struct worker *worker)
+{
+	struct shm_run *run = &worker->svc->run;
+	uint32_t n = 0, rows = 0;
+	for (uint32_t i = 0; i < worker->n_sequences;) {
+		struct sequence *sequence = &worker->sequences[i];
+		if (sequence->n_take && !copy_tokens(worker, sequence, worker->tokens + rows)) {
+			fail_sequence(worker, sequence, SVC_CORRUPT,
+				      "the request's body holds ids that are no tokens");
+			continue;
+		}
+		i++;
+		if (sequence->n_take == 0)
+			continue;
+		uint32_t after = sequence->n_kv + sequence->n_take;
+		worker->step[n] = (struct engine_seq){
+			.tokens = worker->tokens + rows,
+			.n_tokens = sequence->n_take,
+			.pos = sequence->n_kv,
+			.pages = sequence->pages,
+			.n_pages = sequence->n_pages,
+			.n_logits = wants_logits(sequence),
+			.logits = run_logits(run, sequence->row, after & 1),
+			.logits_stride = run->n_vocab,
+		};
+		rows += sequence->n_take;
+		struct sequence other = worker->sequences[n];
+		worker->sequences[n] = *sequence;
+		*sequence = other;
+		n++;
+	}
+	return n;
+}
+
+static void commit(struct worker *worker, uint32_t index)
+{
+	struct svc *svc = worker->svc;
+	struct sequence *sequence = &worker->sequences[index];
+	struct body *body = sequence->body;
+	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
+	bool sample = wants_logits(sequence), decoded = sequence_is_decode(sequence);
+	if (worker->step[index].status == SVC_NUMERIC) {
+		fail_sequence(worker, sequence, SVC_NUMERIC,
+			      "the model gave NaN or infinite values for this request");
+		return;
+	}
+	if (worker->step[index].status != SVC_OK) {
+		fail_sequence(worker, sequence, SVC_INTERNAL,
+			      "the engine refused this request's step");
+		return;
+	}
+	atomic_fetch_add_explicit(&inc->gauge[decoded ? GAUGE_DECODE_TOKENS : GAUGE_PREFILL_TOKENS],
+				  sequence->n_take, memory_order_relaxed);
+	sequence->n_kv += sequence->n_take;
+	uint64_t now = svc_now_us();
+	if (sample && atomic_load(&body->first_us) == 0)
+		atomic_store(&body->first_us, now);
+	atomic_store(&body->last_us, now);
+	atomic_store_explicit(&body->n_kv, sequence->n_kv, memory_order_release);
+	sequence_seal(worker, sequence, sequence->n_kv - sequence->n_take);
+	fault_point("worker.commit");
+	if (!sample)
+		return;
+	if (svc_slot_pass(svc, sequence->slot, &sequence->state, STAGE_SAMPLE,
+			  atomic_load(&body->sampler)) != SVC_OK)
+		return;
+	worker->outstanding[worker->n_outstanding++] = sequence->slot;
+	sequence_close(worker, sequence);
+}
+
+static void on_beat(void *context)
+{
+	svc_beat(context);
+}
+
+void batch_run(struct worker *worker)
+{
+	struct svc *svc = worker->svc;
+	struct svc_err err;
+	const struct engine_hooks hooks = {.context = svc, .beat = on_beat};
+	uint32_t n = build_step(worker);
+	if (n == 0)
+		return;
+	uint32_t n_decode = 0, n_prompt = 0;
+	for (uint32_t i = 0; i < n; i++)
+		*(sequence_is_decode(&worker->sequences[i]) ? &n_decode : &n_prompt) +=
+			worker->sequences[i].n_take;
+	uint64_t start = svc_now_us();
+	struct engine_batch batch = {worker->step, n, &hooks};
+	enum svc_code code = engine_step(worker->engine, &batch, &err);
+	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
+	uint64_t took_us = svc_now_us() - start;
+	schedule_learn(worker, n_decode, n_prompt, (double)took_us);
+	atomic_fetch_add_explicit(&inc->busy_us, took_us, memory_order_relaxed);
+	atomic_store_explicit(&inc->gauge[GAUGE_RUNNING],
+			      worker->n_sequences + worker->n_outstanding, memory_order_relaxed);
+	atomic_fetch_add_explicit(&inc->gauge[GAUGE_STEPS], 1, memory_order_relaxed);
+	fault_point("worker.step");
+	if (svc->leaving)
+		return;
+	if (code != SVC_OK) {
+		log_err(&err);
+		svc_leave(svc, SVC_INTERNAL);
+		return;
+	}
+	/* Back to front: a sequence that is passed on leaves the table. */
+	for (uint32_t i = n; i-- > 0 && !svc->leaving;)
+		commit(worker, i);
+}
