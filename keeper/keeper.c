@@ -1,6 +1,5 @@
 #include "keeper/keeper.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <event2/event.h>
 #include <fcntl.h>
@@ -52,30 +51,6 @@ static enum svc_code take_keeper_lock(struct keeper *keeper, const char *dir, st
 	return SVC_OK;
 }
 
-/* Files of earlier incarnations and half-built segments: whoever is alive holds a number in the
- * table. */
-static void remove_leftovers(const struct shm_run *run, const char *sub)
-{
-	char path[600];
-	snprintf(path, sizeof path, "%s/%s", run->dir, sub);
-	DIR *dir = opendir(path);
-	if (!dir)
-		return;
-	for (struct dirent *item; (item = readdir(dir));) {
-		uint64_t number = strtoull(item->d_name, NULL, 10);
-		bool known = false;
-		for (uint32_t i = 1; i < INC_COUNT; i++)
-			known |= atomic_load(&run->ctl->incs[i].number) == number;
-		/* Numbers not yet in the table belong to processes that are registering. */
-		if (number == 0 || known ||
-		    number + 64 > atomic_load(&run->ctl->counters.next_incarnation))
-			continue;
-		snprintf(path, sizeof path, "%s/%s/%s", run->dir, sub, item->d_name);
-		unlink(path);
-	}
-	closedir(dir);
-}
-
 static enum svc_code create(struct svc *svc, struct svc_err *err)
 {
 	struct run_plan plan;
@@ -100,8 +75,7 @@ static enum svc_code create(struct svc *svc, struct svc_err *err)
 	log_info("%s run in %s: %s, family %s, ctx %u, %u slots, %u KV pages of %" PRIu64 " KiB",
 		 created ? "new" : "attached to the", dir, plan.model_name, plan.family, plan.ctx,
 		 plan.n_slots, plan.n_pages, plan.page_bytes >> 10);
-	remove_leftovers(&svc->run, "inc");
-	remove_leftovers(&svc->run, "bus");
+	inc_sweep_files(&svc->run);
 	return SVC_OK;
 }
 

@@ -173,7 +173,7 @@ static void check_sequence(struct bus *bus, const struct msg *msg)
 			continue;
 		if (peer->seen_number != msg->sender) {
 			peer->seen_number = msg->sender;
-			peer->seen_sequence = msg->sequence - 1;
+			peer->seen_sequence = 0;
 		}
 		if (msg->sequence > peer->seen_sequence + 1)
 			bus->counters.gaps++;

@@ -138,6 +138,9 @@ struct file_context {
 	struct opt_set *set;
 	struct svc_err *err;
 	enum svc_code code;
+	FILE *file;
+	int line;
+	bool too_long;
 };
 
 static int on_file_line(void *user, const char *section, const char *name, const char *text)
@@ -151,18 +154,37 @@ static int on_file_line(void *user, const char *section, const char *name, const
 	return context->code == SVC_OK;
 }
 
+/* inih takes a line that doesn't fit its buffer for two: the file ends there instead. */
+static char *read_line(char *buffer, int size, void *stream)
+{
+	struct file_context *context = stream;
+	if (context->too_long || !fgets(buffer, size, context->file))
+		return NULL;
+	context->line++;
+	size_t len = strlen(buffer);
+	context->too_long = len + 1 == (size_t)size && buffer[len - 1] != '\n';
+	return context->too_long ? NULL : buffer;
+}
+
 static enum svc_code load_file(struct opt_set *set, const char *path, struct svc_err *err)
 {
-	struct file_context context = {set, err, SVC_OK};
-	int line = ini_parse(path, on_file_line, &context);
+	struct file_context context = {.set = set, .err = err, .file = fopen(path, "re")};
+	if (!context.file)
+		return svc_fail(err, SVC_BAD_CONFIG, __func__, "cannot read %s: %s", path,
+				strerror(errno));
+	int line = ini_parse_stream(read_line, &context, on_file_line, &context);
+	bool failed = ferror(context.file) != 0;
+	fclose(context.file);
 	if (context.code != SVC_OK)
 		return context.code;
-	if (line > 0)
-		return svc_fail(err, SVC_BAD_CONFIG, __func__,
-				"%s: line %d is not \"name = value\" (at most 199 bytes)", path,
-				line);
-	if (line < 0)
+	if (failed)
 		return svc_fail(err, SVC_BAD_CONFIG, __func__, "cannot read %s", path);
+	if (context.too_long)
+		return svc_fail(err, SVC_BAD_CONFIG, __func__,
+				"%s: line %d is too long (at most 198 bytes)", path, context.line);
+	if (line != 0)
+		return svc_fail(err, SVC_BAD_CONFIG, __func__,
+				"%s: line %d is not \"name = value\"", path, line);
 	return SVC_OK;
 }
 

@@ -1,10 +1,13 @@
 #include "shm/incarnation.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,22 +38,76 @@ static void lock_path(const struct shm_run *run, uint64_t number, char *path, si
 	snprintf(path, size, "%s/inc/%" PRIu64 ".lock", run->dir, number);
 }
 
+static void socket_path(const struct shm_run *run, uint64_t number, char *path, size_t size)
+{
+	snprintf(path, size, "%s/bus/%" PRIu64, run->dir, number);
+}
+
+static bool try_lock(int fd)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+/* SVC_BUSY: inc_sweep_files found the file before it was locked and removed it. */
 static enum svc_code take_lock(struct shm_run *run, uint64_t number, struct svc_err *err)
 {
-	char path[300];
+	char path[320];
+	struct stat st;
 	lock_path(run, number, path, sizeof path);
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return svc_fail_errno(err, __func__, "cannot create %s", path);
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
-		enum svc_code code = svc_fail_errno(err, __func__, "cannot lock %s", path);
-		close(fd);
-		return code;
+	enum svc_code code = SVC_BUSY;
+	if (!try_lock(fd)) {
+		if (errno != EAGAIN && errno != EACCES)
+			code = svc_fail_errno(err, __func__, "cannot lock %s", path);
+	} else if (fstat(fd, &st) == 0 && st.st_nlink != 0) {
+		run->lock_fd = fd;
+		run->number = number;
+		return SVC_OK;
 	}
-	run->lock_fd = fd;
-	run->number = number;
-	return SVC_OK;
+	close(fd);
+	return code;
+}
+
+static void drop_lock(struct shm_run *run)
+{
+	close(run->lock_fd);
+	run->lock_fd = -1;
+	run->me = 0;
+	run->number = 0;
+}
+
+static void remove_files(const struct shm_run *run, uint64_t number)
+{
+	char path[320];
+	socket_path(run, number, path, sizeof path);
+	unlink(path);
+	lock_path(run, number, path, sizeof path);
+	unlink(path);
+}
+
+static void free_entry(struct shm_run *run, uint32_t index, uint64_t number)
+{
+	/* The files go first: once the number is gone nobody would know them. */
+	remove_files(run, number);
+	atomic_compare_exchange_strong(&run->ctl->incs[index].number, &number, 0);
+}
+
+static bool owns_a_slot(const struct shm_run *run, uint32_t entry)
+{
+	for (uint32_t slot = 0; slot < run->n_table; slot++) {
+		struct slot_state state = slot_load(run, slot);
+		if (state.stage != STAGE_FREE && state.owner == entry)
+			return true;
+	}
+	return false;
+}
+
+static bool is_named(const struct shm_run *run, uint32_t entry)
+{
+	return owns_a_slot(run, entry) || page_is_holder(run, entry);
 }
 
 static void set_status(struct shm_run *run, enum shm_role role, enum inc_state state)
@@ -81,15 +138,21 @@ static bool claim_entry(struct shm_run *run, enum shm_role role)
 enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t instance,
 			   struct svc_err *err)
 {
-	uint64_t number = atomic_fetch_add(&run->ctl->counters.next_incarnation, 1);
-	enum svc_code code = take_lock(run, number, err);
+	enum svc_code code;
+	do
+		code = take_lock(run, atomic_fetch_add(&run->ctl->counters.next_incarnation, 1),
+				 err);
+	while (code == SVC_BUSY);
 	if (code != SVC_OK)
 		return code;
-	if (!claim_entry(run, role))
+	if (!claim_entry(run, role)) {
+		remove_files(run, run->number);
+		drop_lock(run);
 		return svc_fail(
 			err, SVC_BUSY, __func__, "%s: too many instances of %s (at most %u)",
 			run->dir, inc_role_name(role),
 			role == ROLE_WORKER ? INC_WORKER_END - 1 : INC_COUNT - INC_WORKER_END);
+	}
 	struct inc_entry *entry = &run->ctl->incs[run->me];
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
@@ -98,7 +161,6 @@ enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t ins
 	entry->started_us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 	entry->family_hash = run->ctl->config.family_hash;
 	atomic_store(&entry->beat, 1);
-	atomic_store(&entry->fenced, 0);
 	for (size_t i = 0; i < sizeof entry->gauge / sizeof *entry->gauge; i++)
 		atomic_store(&entry->gauge[i], 0);
 	set_status(run, role, INC_STARTING);
@@ -146,23 +208,13 @@ bool inc_beat(struct shm_run *run)
 	return atomic_load_explicit(&entry->fenced, memory_order_acquire) != run->number;
 }
 
-static void free_entry(struct shm_run *run, uint32_t index, uint64_t number)
-{
-	char path[300];
-	lock_path(run, number, path, sizeof path);
-	/* The file goes first: once the number is gone nobody would know it. */
-	unlink(path);
-	atomic_compare_exchange_strong(&run->ctl->incs[index].number, &number, 0);
-}
-
 void inc_leave(struct shm_run *run)
 {
 	if (!run->me)
 		return;
-	free_entry(run, run->me, run->number);
-	close(run->lock_fd);
-	run->lock_fd = -1;
-	run->me = 0;
+	if (!is_named(run, run->me))
+		free_entry(run, run->me, run->number);
+	drop_lock(run);
 }
 
 bool inc_is_dead(const struct shm_run *run, uint32_t entry)
@@ -172,7 +224,7 @@ bool inc_is_dead(const struct shm_run *run, uint32_t entry)
 	uint64_t number = atomic_load(&run->ctl->incs[entry].number);
 	if (number == 0 || number == run->number)
 		return false;
-	char path[300];
+	char path[320];
 	lock_path(run, number, path, sizeof path);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
@@ -182,26 +234,70 @@ bool inc_is_dead(const struct shm_run *run, uint32_t entry)
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	bool is_free = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 	close(fd);
+	/* What it stored before its end is to be seen by what we do next. */
+	atomic_load_explicit(&run->ctl->incs[entry].beat, memory_order_acquire);
 	return is_free;
-}
-
-static bool owns_a_slot(const struct shm_run *run, uint32_t entry)
-{
-	for (uint32_t slot = 0; slot < run->n_table; slot++) {
-		struct slot_state state = slot_load(run, slot);
-		if (state.stage != STAGE_FREE && state.owner == entry)
-			return true;
-	}
-	return false;
 }
 
 bool inc_bury(struct shm_run *run, uint32_t entry)
 {
 	uint64_t number = atomic_load(&run->ctl->incs[entry].number);
-	if (!inc_is_dead(run, entry) || owns_a_slot(run, entry) || page_is_holder(run, entry))
+	if (!inc_is_dead(run, entry) || is_named(run, entry))
 		return false;
 	free_entry(run, entry, number);
 	return true;
+}
+
+/* With the lock taken, nobody can be registering under this number: inc_register would find its
+ * file locked, or gone. */
+static void sweep_lock(const struct shm_run *run, uint64_t number)
+{
+	char path[320];
+	bool known = false;
+	lock_path(run, number, path, sizeof path);
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return;
+	if (try_lock(fd)) {
+		for (uint32_t i = 1; i < INC_COUNT; i++)
+			known |= atomic_load(&run->ctl->incs[i].number) == number;
+		if (!known)
+			remove_files(run, number);
+	}
+	close(fd);
+}
+
+/* A process makes its lock before its socket. */
+static void sweep_socket(const struct shm_run *run, uint64_t number)
+{
+	char path[320];
+	lock_path(run, number, path, sizeof path);
+	if (access(path, F_OK) == 0 || errno != ENOENT)
+		return;
+	socket_path(run, number, path, sizeof path);
+	unlink(path);
+}
+
+static void for_each_number(const struct shm_run *run, const char *sub,
+			    void (*visit)(const struct shm_run *run, uint64_t number))
+{
+	char path[320];
+	snprintf(path, sizeof path, "%s/%s", run->dir, sub);
+	DIR *dir = opendir(path);
+	if (!dir)
+		return;
+	for (struct dirent *item; (item = readdir(dir));) {
+		uint64_t number = strtoull(item->d_name, NULL, 10);
+		if (number)
+			visit(run, number);
+	}
+	closedir(dir);
+}
+
+void inc_sweep_files(const struct shm_run *run)
+{
+	for_each_number(run, "inc", sweep_lock);
+	for_each_number(run, "bus", sweep_socket);
 }
 
 bool inc_is_ready(const struct shm_run *run, uint32_t entry)

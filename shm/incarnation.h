@@ -22,7 +22,9 @@ void inc_set_state(struct shm_run *run, enum inc_state state);
 /* From inside the work, at least every 100 ms. false: this incarnation was fenced; leave with exit
  * status 75. */
 bool inc_beat(struct shm_run *run);
-/* The process's last act, when no slot names it: the entry is free, the lock file removed. */
+/* The process's last act: no store to shared memory comes after it. The entry is free, its files
+ * removed, unless a slot or a KV page still names it: then it counts as dead, and who takes over
+ * buries it. */
 void inc_leave(struct shm_run *run);
 
 /* true only with proof: the entry's number has no lock holder. An empty entry is not dead. */
@@ -30,6 +32,9 @@ bool inc_is_dead(const struct shm_run *run, uint32_t entry);
 /* Frees a dead incarnation's entry once no slot is owned by it and (npu-worker) no page is held.
  * true if freed. */
 bool inc_bury(struct shm_run *run, uint32_t entry);
+/* Removes lock files and sockets of incarnations that have ended and stand in no entry. By a keeper
+ * that starts. */
+void inc_sweep_files(const struct shm_run *run);
 /* A registered, ready, not fenced incarnation of role; entry 0 if none. Starts looking after
  * `after`, to spread work. */
 uint32_t inc_find(const struct shm_run *run, enum shm_role role, uint32_t after);

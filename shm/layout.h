@@ -344,20 +344,14 @@ struct ctl_counters {
 };
 _Static_assert(sizeof(struct ctl_counters) % SHM_LINE == 0, "lines, any writer");
 
-/* Followed, at the offsets given, by slot lines, block words, page words and row words. */
+/* Followed by these tables, each at the beginning of a line: slot lines [n_table], block words
+ * [n_blocks], page words [n_pages], row words [2 * n_slots], page seals [n_pages]. */
 struct ctl {
 	struct seg_header header;
 	struct ctl_config config;
 	uint8_t pad[SHM_LINE - sizeof(struct ctl_config) % SHM_LINE];
 	struct ctl_counters counters;
 	struct inc_entry incs[INC_COUNT];
-	uint64_t slots_offset;	/* struct slot_line[n_table] */
-	uint64_t blocks_offset; /* struct block_word[n_blocks] */
-	uint64_t pages_offset;	/* struct page_word[n_pages] */
-	uint64_t rows_offset;	/* struct row_word[2 * n_slots] */
-	uint64_t seals_offset;	/* struct page_seal[n_pages] */
-	uint64_t total_bytes;
-	uint8_t pad1[16];
 };
 _Static_assert(offsetof(struct ctl, counters) % SHM_LINE == 0, "lines");
 _Static_assert(offsetof(struct ctl, incs) % SHM_LINE == 0, "lines");

@@ -44,86 +44,121 @@ static enum svc_code make_dirs(struct shm_run *run, struct svc_err *err)
 	return code;
 }
 
+/* Offsets in the control segment; end is its size. */
+struct tables {
+	uint64_t slots, blocks, pages, rows, seals, end;
+};
+
+static struct tables place_tables(const struct ctl_config *config)
+{
+	struct tables at = {.slots = sizeof(struct ctl)};
+	at.blocks = at.slots + (uint64_t)config->n_table * sizeof(struct slot_line);
+	at.pages = at.blocks + round_line((uint64_t)config->n_blocks * sizeof(struct block_word));
+	at.rows = at.pages + round_line((uint64_t)config->n_pages * sizeof(struct page_word));
+	at.seals = at.rows +
+		   round_line((uint64_t)config->n_slots * ROWS_PER_SLOT * sizeof(struct row_word));
+	at.end = at.seals + (uint64_t)config->n_pages * sizeof(struct page_seal);
+	return at;
+}
+
+static bool sizes_are_sane(const struct ctl_config *config)
+{
+	return config->n_slots && config->n_slots <= 4096 && config->n_table &&
+	       config->n_table <= 65535 && config->n_blocks <= 1u << SLOT_BODY_BITS &&
+	       config->n_pages <= FAR_TOO_MANY && config->ctx && config->ctx <= FAR_TOO_MANY &&
+	       config->n_vocab <= FAR_TOO_MANY;
+}
+
+static bool is_text(const char *field, size_t size)
+{
+	return memchr(field, 0, size) != NULL;
+}
+
 /* Points into the control segment, and the private copies of its sizes, checked. */
 static enum svc_code bind_control(struct shm_run *run, struct svc_err *err)
 {
 	struct ctl *ctl = run->control.base;
-	const struct ctl_config *config = &ctl->config;
-	run->ctl = ctl;
-	run->n_slots = config->n_slots;
-	run->n_rows = ROWS_PER_SLOT * run->n_slots;
-	run->n_table = config->n_table;
-	run->n_blocks = config->n_blocks;
-	run->n_pages = config->n_pages;
-	run->n_vocab = config->n_vocab;
-	run->ctx = config->ctx;
-	run->page_bytes = config->page_bytes;
-	bool sane = run->control.bytes >= sizeof *ctl && run->n_slots && run->n_slots <= 4096 &&
-		    run->n_table && run->n_table <= 65535 &&
-		    run->n_blocks <= 1u << SLOT_BODY_BITS && run->n_pages <= FAR_TOO_MANY &&
-		    run->ctx && run->ctx <= FAR_TOO_MANY && run->n_vocab <= FAR_TOO_MANY;
+	struct ctl_config config;
+	struct tables at = {0};
+	bool sane = run->control.bytes >= sizeof *ctl;
 	if (sane) {
-		run->slots = seg_at(&run->control, ctl->slots_offset,
-				    (uint64_t)run->n_table * sizeof *run->slots);
-		run->blocks = seg_at(&run->control, ctl->blocks_offset,
-				     (uint64_t)run->n_blocks * sizeof *run->blocks);
-		run->page_words =
-			seg_at(&run->control, ctl->pages_offset, (uint64_t)run->n_pages * 8);
-		run->row_words = seg_at(&run->control, ctl->rows_offset, (uint64_t)run->n_rows * 8);
-		run->page_seals = seg_at(&run->control, ctl->seals_offset,
-					 (uint64_t)run->n_pages * sizeof *run->page_seals);
-		sane = run->page_seals && run->slots && run->blocks && run->page_words &&
-		       run->row_words;
+		config = ctl->config;
+		at = place_tables(&config);
+		sane = sizes_are_sane(&config) && at.end <= run->control.bytes &&
+		       is_text(config.family, sizeof config.family) &&
+		       is_text(config.model_name, sizeof config.model_name) &&
+		       is_text(config.model_path, sizeof config.model_path) &&
+		       is_text(config.fingerprint, sizeof config.fingerprint);
 	}
 	if (!sane)
-		return svc_fail(err, SVC_CORRUPT, __func__, "%s/control: sizes are out of range",
+		return svc_fail(err, SVC_CORRUPT, __func__,
+				"%s/control is damaged: sizes are out of range; deploy/down first",
 				run->dir);
+	run->ctl = ctl;
+	run->n_slots = config.n_slots;
+	run->n_rows = ROWS_PER_SLOT * config.n_slots;
+	run->n_table = config.n_table;
+	run->n_blocks = config.n_blocks;
+	run->n_pages = config.n_pages;
+	run->n_vocab = config.n_vocab;
+	run->ctx = config.ctx;
+	run->page_bytes = config.page_bytes;
+	run->slots = (void *)((char *)ctl + at.slots);
+	run->blocks = (void *)((char *)ctl + at.blocks);
+	run->page_words = (void *)((char *)ctl + at.pages);
+	run->row_words = (void *)((char *)ctl + at.rows);
+	run->page_seals = (void *)((char *)ctl + at.seals);
 	return SVC_OK;
 }
 
-static size_t control_bytes(const struct run_plan *plan, struct ctl *ret_offsets)
+static enum svc_code copy_text(char *field, size_t size, const char *text, const char *option,
+			       struct svc_err *err)
 {
-	uint64_t at = sizeof(struct ctl);
-	uint32_t n_table = plan->n_slots + plan->queue + plan->kept;
-	ret_offsets->slots_offset = at;
-	at += (uint64_t)n_table * sizeof(struct slot_line);
-	ret_offsets->blocks_offset = at;
-	at += round_line((uint64_t)plan->n_blocks * sizeof(struct block_word));
-	ret_offsets->pages_offset = at;
-	at += round_line((uint64_t)plan->n_pages * 8);
-	ret_offsets->rows_offset = at;
-	at += round_line((uint64_t)plan->n_slots * ROWS_PER_SLOT * 8);
-	ret_offsets->seals_offset = at;
-	at += (uint64_t)plan->n_pages * sizeof(struct page_seal);
-	ret_offsets->total_bytes = at;
-	return (size_t)at;
+	if (strlen(text) >= size)
+		return svc_fail_param(err, SVC_BAD_CONFIG, option,
+				      "--%s is %zu bytes long; at most %zu fit", option,
+				      strlen(text), size - 1);
+	memcpy(field, text, strlen(text) + 1);
+	return SVC_OK;
 }
 
-static enum svc_code fill_config(struct ctl *ctl, const struct run_plan *plan, struct svc_err *err)
+static enum svc_code make_config(const struct run_plan *plan, struct ctl_config *ret_config,
+				 struct svc_err *err)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_REALTIME, &now);
-	struct ctl_config *config = &ctl->config;
-	*config = (struct ctl_config){.n_slots = plan->n_slots,
-				      .n_table = plan->n_slots + plan->queue + plan->kept,
-				      .n_blocks = plan->n_blocks,
-				      .n_pages = plan->n_pages,
-				      .ctx = plan->ctx,
-				      .n_vocab = plan->n_vocab,
-				      .page_bytes = plan->page_bytes,
-				      .model_hash = {plan->model_hash[0], plan->model_hash[1]},
-				      .family_hash = plan->family_hash,
-				      .created_us = (uint64_t)now.tv_sec * 1000000u +
-						    (uint64_t)now.tv_nsec / 1000u,
-				      .stall_ms = plan->stall_ms};
-	snprintf(config->family, sizeof config->family, "%s", plan->family);
-	snprintf(config->model_name, sizeof config->model_name, "%s", plan->model_name);
-	snprintf(config->model_path, sizeof config->model_path, "%s", plan->model_path);
-	snprintf(config->fingerprint, sizeof config->fingerprint, "%s", plan->fingerprint);
-	atomic_store(&ctl->counters.next_incarnation, 1);
-	atomic_store(&ctl->counters.next_generation, 1);
-	if (getrandom(config->secret, sizeof config->secret, 0) != (ssize_t)sizeof config->secret)
+	struct ctl_config config = {.n_slots = plan->n_slots,
+				    .n_table = plan->n_slots + plan->queue + plan->kept,
+				    .n_blocks = plan->n_blocks,
+				    .n_pages = plan->n_pages,
+				    .ctx = plan->ctx,
+				    .n_vocab = plan->n_vocab,
+				    .page_bytes = plan->page_bytes,
+				    .model_hash = {plan->model_hash[0], plan->model_hash[1]},
+				    .family_hash = plan->family_hash,
+				    .created_us = (uint64_t)now.tv_sec * 1000000u +
+						  (uint64_t)now.tv_nsec / 1000u,
+				    .stall_ms = plan->stall_ms};
+	enum svc_code code =
+		copy_text(config.family, sizeof config.family, plan->family, "family", err);
+	if (code == SVC_OK)
+		code = copy_text(config.model_name, sizeof config.model_name, plan->model_name,
+				 "model-name", err);
+	if (code == SVC_OK)
+		code = copy_text(config.model_path, sizeof config.model_path, plan->model_path,
+				 "model", err);
+	if (code != SVC_OK)
+		return code;
+	snprintf(config.fingerprint, sizeof config.fingerprint, "%s", plan->fingerprint);
+	if (getrandom(config.secret, sizeof config.secret, 0) != (ssize_t)sizeof config.secret)
 		return svc_fail_errno(err, __func__, "getrandom");
+	if (!sizes_are_sane(&config))
+		return svc_fail(err, SVC_BAD_CONFIG, __func__,
+				"--slots, --queue, --kept, --ctx, --kv-tokens or --body-pool-mb is "
+				"out of range: at most 4096 slots, 65535 sequences in all, %u "
+				"positions, %u KV pages",
+				FAR_TOO_MANY, FAR_TOO_MANY);
+	*ret_config = config;
 	return SVC_OK;
 }
 
@@ -152,14 +187,59 @@ static enum svc_code compare_plan(const struct shm_run *run, const struct run_pl
 	return SVC_OK;
 }
 
-static enum svc_code create_bulk(struct shm_run *run, const struct run_plan *plan, uint64_t run_id,
-				 struct svc_err *err)
+struct part {
+	const char *dir, *name;
+	enum seg_kind kind;
+	size_t bytes;
+};
+
+static enum svc_code create_part(const struct part *part, uint64_t run_id, struct svc_err *err)
 {
-	const struct {
-		const char *dir, *name;
-		enum seg_kind kind;
-		size_t bytes;
-	} parts[] = {
+	struct segment seg;
+	bool won = false;
+	enum svc_code code =
+		seg_create(part->dir, part->name, part->kind, part->bytes, run_id, &seg, err);
+	if (code != SVC_OK)
+		return code;
+	code = seg_publish(part->dir, part->name, &seg, &won, err);
+	seg_unmap(&seg);
+	return code;
+}
+
+static void remove_parts(const struct part *parts, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		char path[512];
+		snprintf(path, sizeof path, "%s/%s", parts[i].dir, parts[i].name);
+		unlink(path);
+	}
+}
+
+static enum svc_code create_control(struct shm_run *run, const struct ctl_config *config,
+				    uint64_t run_id, struct svc_err *err)
+{
+	bool won = false;
+	enum svc_code code =
+		seg_create(run->dir, "control", SEG_CONTROL, (size_t)place_tables(config).end,
+			   run_id, &run->control, err);
+	if (code != SVC_OK)
+		return code;
+	struct ctl *ctl = run->control.base;
+	ctl->config = *config;
+	atomic_store(&ctl->counters.next_incarnation, 1);
+	atomic_store(&ctl->counters.next_generation, 1);
+	code = seg_publish(run->dir, "control", &run->control, &won, err);
+	if (code == SVC_OK && !won)
+		code = svc_fail(err, SVC_CONFLICT, __func__,
+				"another keeper is creating %s/control", run->dir);
+	return code == SVC_OK ? bind_control(run, err) : code;
+}
+
+static enum svc_code build(struct shm_run *run, const struct run_plan *plan, struct svc_err *err)
+{
+	struct ctl_config config;
+	uint64_t run_id = 0;
+	const struct part parts[] = {
 		{run->dir, "bodies", SEG_BODIES,
 		 SHM_LINE + (size_t)plan->n_blocks * BODY_BLOCK_BYTES},
 		{run->bulk_dir, "pages", SEG_PAGES,
@@ -167,31 +247,29 @@ static enum svc_code create_bulk(struct shm_run *run, const struct run_plan *pla
 		{run->bulk_dir, "logits", SEG_LOGITS,
 		 4096 + 2 * (size_t)plan->n_slots * ROWS_PER_SLOT * logits_stride(plan->n_vocab)},
 	};
-	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-		struct segment seg;
-		char path[512];
-		bool won = false;
-		/* What is there without a control segment is left over from a keeper that died
-		 * while it built. */
-		snprintf(path, sizeof path, "%s/%s", parts[i].dir, parts[i].name);
-		unlink(path);
-		enum svc_code code = seg_create(parts[i].dir, parts[i].name, parts[i].kind,
-						parts[i].bytes, run_id, &seg, err);
-		if (code == SVC_OK) {
-			code = seg_publish(parts[i].dir, parts[i].name, &seg, &won, err);
-			seg_unmap(&seg);
-		}
-		if (code != SVC_OK)
-			return code;
-	}
-	return SVC_OK;
+	const size_t n = sizeof parts / sizeof *parts;
+	enum svc_code code = make_config(plan, &config, err);
+	if (code != SVC_OK)
+		return code;
+	if (getrandom(&run_id, sizeof run_id, 0) != (ssize_t)sizeof run_id)
+		return svc_fail_errno(err, __func__, "getrandom");
+	code = make_dirs(run, err);
+	/* What is there without a control segment is left from a keeper that died while it built.
+	 */
+	remove_parts(parts, n);
+	for (size_t i = 0; i < n && code == SVC_OK; i++)
+		code = create_part(&parts[i], run_id, err);
+	if (code == SVC_OK)
+		code = create_control(run, &config, run_id, err);
+	if (code != SVC_OK && code != SVC_CONFLICT)
+		remove_parts(parts, n);
+	return code;
 }
 
 enum svc_code run_create(const char *dir, const char *bulk_dir, const struct run_plan *plan,
 			 struct shm_run *ret_run, bool *ret_created, struct svc_err *err)
 {
-	struct svc_err none;
-	enum svc_code code = run_attach(dir, bulk_dir, ROLE_KEEPER, ret_run, &none);
+	enum svc_code code = run_attach(dir, bulk_dir, ROLE_KEEPER, ret_run, err);
 	if (code == SVC_OK) {
 		*ret_created = false;
 		code = compare_plan(ret_run, plan, err);
@@ -199,42 +277,12 @@ enum svc_code run_create(const char *dir, const char *bulk_dir, const struct run
 			run_detach(ret_run);
 		return code;
 	}
-	if (code != SVC_NOT_FOUND) {
-		if (err)
-			*err = none;
+	if (code != SVC_NOT_FOUND)
 		return code;
-	}
 	struct shm_run run = {.lock_fd = -1};
-	struct ctl offsets = {0};
-	uint64_t run_id = 0;
-	bool won = false;
 	snprintf(run.dir, sizeof run.dir, "%s", dir);
 	snprintf(run.bulk_dir, sizeof run.bulk_dir, "%s", bulk_dir);
-	if (getrandom(&run_id, sizeof run_id, 0) != (ssize_t)sizeof run_id)
-		return svc_fail_errno(err, __func__, "getrandom");
-	code = make_dirs(&run, err);
-	if (code == SVC_OK)
-		code = create_bulk(&run, plan, run_id, err);
-	if (code == SVC_OK)
-		code = seg_create(dir, "control", SEG_CONTROL, control_bytes(plan, &offsets),
-				  run_id, &run.control, err);
-	if (code != SVC_OK)
-		return code;
-	struct ctl *ctl = run.control.base;
-	ctl->slots_offset = offsets.slots_offset;
-	ctl->blocks_offset = offsets.blocks_offset;
-	ctl->pages_offset = offsets.pages_offset;
-	ctl->rows_offset = offsets.rows_offset;
-	ctl->seals_offset = offsets.seals_offset;
-	ctl->total_bytes = offsets.total_bytes;
-	code = fill_config(ctl, plan, err);
-	if (code == SVC_OK)
-		code = seg_publish(dir, "control", &run.control, &won, err);
-	if (code == SVC_OK && !won)
-		code = svc_fail(err, SVC_CONFLICT, __func__,
-				"another keeper is creating %s/control", dir);
-	if (code == SVC_OK)
-		code = bind_control(&run, err);
+	code = build(&run, plan, err);
 	if (code != SVC_OK) {
 		run_detach(&run);
 		return code;

@@ -11,48 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define MIX(value) hash = (hash ^ (uint64_t)(value)) * 0x9E3779B97F4A7C15ull, hash ^= hash >> 29
-
-uint64_t seg_layout_hash(void)
-{
-	uint64_t hash = SHM_VERSION;
-	MIX(sizeof(struct seg_header));
-	MIX(sizeof(struct inc_entry));
-	MIX(offsetof(struct inc_entry, beat));
-	MIX(offsetof(struct inc_entry, fenced));
-	MIX(sizeof(struct slot_line));
-	MIX(offsetof(struct slot_line, ended_us));
-	MIX(sizeof(struct body));
-	MIX(offsetof(struct body, params));
-	MIX(offsetof(struct body, n_kv));
-	MIX(offsetof(struct body, n_tokens));
-	MIX(offsetof(struct body, deaths));
-	MIX(REGION_COUNT);
-	MIX(STAGE_COUNT);
-	MIX(BODY_BLOCK_BYTES);
-	MIX(PAGE_POSITIONS);
-	MIX(sizeof(struct ctl_config));
-	MIX(sizeof(struct ctl_counters));
-	MIX(sizeof(struct ctl));
-	return hash;
-}
-
-/* A memory cgroup doesn't fail an allocation, it kills: look before touching the pages. */
-static uint64_t cgroup_room(void)
-{
-	const char *const names[2] = {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"};
-	uint64_t values[2] = {UINT64_MAX, 0};
-	for (int i = 0; i < 2; i++) {
-		char text[32] = "";
-		FILE *file = fopen(names[i], "re");
-		if (!file)
-			return UINT64_MAX;
-		if (fgets(text, sizeof text, file) && text[0] >= '0' && text[0] <= '9')
-			values[i] = strtoull(text, NULL, 10);
-		fclose(file);
-	}
-	return values[0] > values[1] ? values[0] - values[1] : 0;
-}
+#include "shm/cgroup.h"
 
 static enum svc_code reserve(int fd, const char *dir, const char *name, size_t bytes,
 			     struct svc_err *err)
@@ -68,12 +27,14 @@ static enum svc_code reserve(int fd, const char *dir, const char *name, size_t b
 				"larger tmpfs (docker: shm_size or the "
 				"volume's size=)",
 				name, (bytes >> 20) + 1, dir, room >> 20);
-	if (bytes > cgroup_room())
+	/* A memory cgroup doesn't fail an allocation, it kills: look before touching the pages. */
+	room = cgroup_room("/sys/fs/cgroup", "/proc/self/cgroup");
+	if (bytes > room)
 		return svc_fail(err, SVC_NO_MEMORY, __func__,
 				"segment %s needs %zu MiB, the memory cgroup has %" PRIu64
 				" MiB left; raise the memory limit or use a smaller --ctx, "
 				"--kv-tokens or --slots",
-				name, (bytes >> 20) + 1, cgroup_room() >> 20);
+				name, (bytes >> 20) + 1, room >> 20);
 	int failed = posix_fallocate(fd, 0, (off_t)bytes);
 	if (failed) {
 		errno = failed;
@@ -83,30 +44,41 @@ static enum svc_code reserve(int fd, const char *dir, const char *name, size_t b
 	return SVC_OK;
 }
 
-static void temporary_path(char *path, size_t size, const char *dir, const char *name)
+static int open_unnamed(const char *dir, const char *name, struct svc_err *err)
 {
-	snprintf(path, size, "%s/%s.tmp.%d", dir, name, (int)getpid());
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR))
+		svc_fail(err, SVC_IO, __func__,
+			 "segment %s: the file system of %s has no unnamed files; use a tmpfs, "
+			 "ext4, xfs or btrfs",
+			 name, dir);
+	else if (fd < 0)
+		svc_fail_errno(err, __func__, "segment %s: cannot create a file in %s", name, dir);
+	/* 0 means "none" in struct segment. */
+	if (fd == 0) {
+		fd = fcntl(0, F_DUPFD_CLOEXEC, 3);
+		close(0);
+	}
+	return fd;
 }
 
 enum svc_code seg_create(const char *dir, const char *name, enum seg_kind kind, size_t bytes,
 			 uint64_t run_id, struct segment *ret_seg, struct svc_err *err)
 {
-	char path[1024];
-	temporary_path(path, sizeof path, dir, name);
 	bytes = (bytes + 4095) & ~(size_t)4095;
-	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	int fd = open_unnamed(dir, name, err);
 	if (fd < 0)
-		return svc_fail_errno(err, __func__, "cannot create %s", path);
+		return err ? err->code : SVC_IO;
 	enum svc_code code = reserve(fd, dir, name, bytes, err);
 	void *base = MAP_FAILED;
 	if (code == SVC_OK) {
 		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (base == MAP_FAILED)
-			code = svc_fail_errno(err, __func__, "cannot map %s", path);
+			code = svc_fail_errno(err, __func__, "segment %s: cannot map %zu MiB", name,
+					      (bytes >> 20) + 1);
 	}
-	close(fd);
 	if (code != SVC_OK) {
-		unlink(path);
+		close(fd);
 		return code;
 	}
 	struct seg_header *header = base;
@@ -116,24 +88,24 @@ enum svc_code seg_create(const char *dir, const char *name, enum seg_kind kind, 
 				      .layout_hash = seg_layout_hash(),
 				      .total_bytes = bytes,
 				      .run_id = run_id};
-	*ret_seg = (struct segment){base, bytes, true};
+	*ret_seg = (struct segment){base, bytes, true, fd};
 	return SVC_OK;
 }
 
 enum svc_code seg_publish(const char *dir, const char *name, struct segment *seg, bool *ret_won,
 			  struct svc_err *err)
 {
-	char from[1024], to[1024];
-	(void)seg;
-	temporary_path(from, sizeof from, dir, name);
+	char from[64], to[1024];
+	snprintf(from, sizeof from, "/proc/self/fd/%d", seg->unnamed_fd);
 	snprintf(to, sizeof to, "%s/%s", dir, name);
-	/* link() refuses to replace, rename() would not: the first builder wins. */
-	int failed = link(from, to) != 0 ? errno : 0;
-	unlink(from);
+	/* A link refuses to replace: the first builder wins. */
+	int failed = linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW) != 0 ? errno : 0;
 	if (failed && failed != EEXIST) {
 		errno = failed;
 		return svc_fail_errno(err, __func__, "cannot publish %s", to);
 	}
+	close(seg->unnamed_fd);
+	seg->unnamed_fd = 0;
 	*ret_won = failed == 0;
 	return SVC_OK;
 }
@@ -195,7 +167,7 @@ enum svc_code seg_attach(const char *dir, const char *name, enum seg_kind kind, 
 		munmap(base, (size_t)st.st_size);
 		return code;
 	}
-	*ret_seg = (struct segment){base, (size_t)st.st_size, writable};
+	*ret_seg = (struct segment){base, (size_t)st.st_size, writable, 0};
 	return SVC_OK;
 }
 
@@ -203,5 +175,7 @@ void seg_unmap(struct segment *seg)
 {
 	if (seg->base)
 		munmap(seg->base, seg->bytes);
+	if (seg->unnamed_fd)
+		close(seg->unnamed_fd);
 	*seg = (struct segment){0};
 }
