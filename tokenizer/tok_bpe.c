@@ -43,7 +43,7 @@ static size_t flush_unknown(const struct tok *tok, size_t *pending, uint32_t *id
 	size_t n = tok->bpe.fuse_unk && *pending ? 1 : *pending;
 	*pending = 0;
 	for (size_t i = 0; i < n; i++)
-		ids[i] = (uint32_t)tok->unk_id;
+		ids[i] = (uint32_t)tok->model_unk_id;
 	return n;
 }
 
@@ -57,12 +57,12 @@ size_t tok_bpe_symbols(const struct tok *tok, struct span word, uint32_t *ids)
 		len = unicode_at(word.ptr, word.len, at).len;
 		struct span character = {word.ptr + at, len};
 		int32_t id = tok_map_get(&tok->pieces, character);
-		if (id >= 0) {
+		if (id >= 0 && tok->entries[id].makeable) {
 			n += flush_unknown(tok, &pending, ids + n);
 			ids[n++] = (uint32_t)id;
 		} else if (bpe->byte_fallback && has_bytes(tok, character.ptr, len)) {
 			n += byte_symbols(tok, character.ptr, len, ids + n);
-		} else if (tok->unk_id >= 0) {
+		} else if (tok->model_unk_id >= 0) {
 			pending++;
 		}
 	}
@@ -135,6 +135,9 @@ enum svc_code tok_merge_add(struct tok *tok, struct tok_merge_list *list, struct
 					 : b < 0 ? right
 						 : whole)
 					.text);
+	/* A merge into (or of) a control token is passed over: text never becomes one. */
+	bool used = tok->entries[a].makeable && tok->entries[b].makeable &&
+		    tok->entries[result].makeable;
 	if (list->len >= TOK_MAX_MERGES)
 		return svc_fail(err, SVC_BAD_MODEL, "tokenizer", "more than %u merges",
 				TOK_MAX_MERGES);
@@ -148,7 +151,8 @@ enum svc_code tok_merge_add(struct tok *tok, struct tok_merge_list *list, struct
 		list->room = room;
 	}
 	list->ptr[list->len] =
-		(struct tok_merge){(uint32_t)a, (uint32_t)b, (uint32_t)list->len, (uint32_t)result};
+		(struct tok_merge){(uint32_t)a, (uint32_t)b,
+				   used ? (uint32_t)list->len : TOK_NO_RANK, (uint32_t)result};
 	list->len++;
 	return SVC_OK;
 }
@@ -170,6 +174,8 @@ enum svc_code tok_bpe_build(struct tok *tok, const struct tok_merge_list *list, 
 		bpe->table[i].rank = TOK_NO_RANK;
 	for (uint32_t rank = 0; rank < bpe->n_merges; rank++) {
 		struct tok_merge merge = list->ptr[rank];
+		if (merge.rank == TOK_NO_RANK)
+			continue;
 		uint32_t at = tok_merge_hash(merge.left, merge.right) & bpe->mask;
 		/* A pair that is listed twice has its last rank. */
 		while (bpe->table[at].rank != TOK_NO_RANK &&

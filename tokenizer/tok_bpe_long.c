@@ -1,8 +1,10 @@
-/* BPE of a long word (text without spaces; whole texts in some vocabularies). The neighbours that
- * can merge lie in one list per rank, a heap says which rank is next. A list is in text order when
- * its turn comes: a merge of rank r makes longer tokens than r's pair has, so nothing is added to a
- * list that has begun, and one sort before that is enough. In a word of n symbols with d different
- * ranks: O(n log d + n log n), and for one repeated character next to O(n). */
+/* BPE of a long word (text without spaces; whole texts in some vocabularies).
+ *
+ * First in rounds: as long as one merge is due at many places at once, as in a run of one
+ * character, all of them are merged in one pass. Then by lists: the neighbours that can merge lie
+ * in one list per rank, a heap says which rank is next. A list is in text order when its turn
+ * comes: a merge of rank r makes longer tokens than r's pair has, so nothing is added to a list
+ * that has begun, and one sort before that is enough. In a word of n symbols: O(n log n). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,9 +28,10 @@ struct symbol {
 };
 
 struct tok_long {
-	struct symbol *symbols;
-	uint32_t *ids; /* before they are symbols */
+	uint32_t *ids, *ranks; /* of the rounds; ranks[i]: of the symbols i and i + 1 */
 	size_t room;
+	struct symbol *symbols; /* of the lists */
+	size_t symbol_room;
 	struct node *nodes;
 	uint32_t n_nodes, node_room, free_node;
 	uint32_t *list_of; /* rank -> index into lists, NONE if empty */
@@ -73,8 +76,9 @@ void tok_long_free(struct tok_long *l)
 {
 	if (!l)
 		return;
-	free(l->symbols);
 	free(l->ids);
+	free(l->ranks);
+	free(l->symbols);
 	free(l->nodes);
 	free(l->list_of);
 	free(l->lists);
@@ -84,15 +88,100 @@ void tok_long_free(struct tok_long *l)
 	free(l);
 }
 
-static bool reserve_symbols(struct tok_long *l, size_t n)
+static bool reserve_ids(struct tok_long *l, size_t n)
 {
 	if (n <= l->room)
 		return true;
-	if (!grow(&l->ids, n, sizeof *l->ids) || !grow(&l->symbols, n, sizeof *l->symbols))
+	if (!grow(&l->ids, n, sizeof *l->ids) || !grow(&l->ranks, n, sizeof *l->ranks))
 		return false;
 	l->room = n;
 	return true;
 }
+
+static bool reserve_symbols(struct tok_long *l, size_t n)
+{
+	if (n <= l->symbol_room)
+		return true;
+	if (!grow(&l->symbols, n, sizeof *l->symbols))
+		return false;
+	l->symbol_room = n;
+	return true;
+}
+
+/* ---- rounds */
+
+/* The same pair is often asked for many times in a row. */
+struct asked {
+	uint32_t left, right, rank;
+};
+
+static uint32_t rank_of(const struct tok_bpe *bpe, struct asked *last, uint32_t left,
+			uint32_t right)
+{
+	if (last->left != left || last->right != right) {
+		const struct tok_merge *merge = tok_merge_find(bpe, left, right);
+		*last = (struct asked){left, right, merge ? merge->rank : TOK_NO_RANK};
+	}
+	return last->rank;
+}
+
+/* Fills l->ranks; returns the lowest one and how often it occurs. */
+static uint32_t rank_all(struct tok_long *l, const struct tok_bpe *bpe, uint32_t n,
+			 uint32_t *ret_count)
+{
+	struct asked last = {NONE, NONE, TOK_NO_RANK};
+	uint32_t lowest = TOK_NO_RANK, count = 0;
+	for (uint32_t i = 0; i + 1 < n; i++) {
+		uint32_t rank = rank_of(bpe, &last, l->ids[i], l->ids[i + 1]);
+		l->ranks[i] = rank;
+		count = rank < lowest ? 1 : count + (rank == lowest);
+		lowest = rank < lowest ? rank : lowest;
+	}
+	*ret_count = count;
+	return lowest;
+}
+
+/* Merges every place where this merge is due, from left to right. Stops where that makes a pair of
+ * a lower rank, whose turn it would be then: false. */
+static bool merge_everywhere(struct tok_long *l, const struct tok_bpe *bpe, uint32_t *n,
+			     const struct tok_merge *merge)
+{
+	struct asked before = {NONE, NONE, TOK_NO_RANK}, after = before;
+	uint32_t out = 0;
+	bool going = true;
+	for (uint32_t i = 0; i < *n;) {
+		if (!going || i + 1 == *n || l->ids[i] != merge->left ||
+		    l->ids[i + 1] != merge->right) {
+			l->ids[out++] = l->ids[i++];
+			continue;
+		}
+		l->ids[out++] = merge->result;
+		i += 2;
+		if (out > 1 && rank_of(bpe, &before, l->ids[out - 2], merge->result) < merge->rank)
+			going = false;
+		if (i < *n && rank_of(bpe, &after, merge->result, l->ids[i]) < merge->rank)
+			going = false;
+	}
+	*n = out;
+	return going;
+}
+
+/* Returns the number of symbols left; *ret_done: nothing can merge any more. Else l->ranks is
+ * filled. */
+static uint32_t merge_in_rounds(struct tok_long *l, const struct tok_bpe *bpe, uint32_t n,
+				bool *ret_done)
+{
+	bool going = true;
+	for (;;) {
+		uint32_t count, rank = rank_all(l, bpe, n, &count);
+		*ret_done = rank == TOK_NO_RANK;
+		if (*ret_done || !going || count < n / 8)
+			return n;
+		going = merge_everywhere(l, bpe, &n, &bpe->table[bpe->slots[rank]]);
+	}
+}
+
+/* ---- lists */
 
 static uint32_t take_node(struct tok_long *l)
 {
@@ -280,37 +369,48 @@ static void merge_at(struct tok_long *l, const struct tok_bpe *bpe, uint32_t at,
 	}
 }
 
-/* The symbols of the word, linked, and every merge that is possible between two of them. */
-static uint32_t set_up(struct tok_long *l, const struct tok *tok, struct span word)
+/* Links the n symbols and notes every merge that is possible between two of them. */
+static void set_up(struct tok_long *l, uint32_t n)
 {
-	uint32_t n = (uint32_t)tok_bpe_symbols(tok, word, l->ids);
 	for (uint32_t i = 0; i < n; i++)
 		l->symbols[i] =
 			(struct symbol){l->ids[i], i ? i - 1 : NONE, i + 1 < n ? i + 1 : NONE};
-	const struct tok_merge *merge = NULL;
-	for (uint32_t i = 0; i + 1 < n; i++) {
-		if (i == 0 || l->ids[i - 1] != l->ids[i] || l->ids[i] != l->ids[i + 1])
-			merge = tok_merge_find(&tok->bpe, l->ids[i], l->ids[i + 1]);
-		if (merge)
-			note_merge(l, merge->rank, i);
-	}
-	return n;
+	for (uint32_t i = 0; i + 1 < n; i++)
+		if (l->ranks[i] != TOK_NO_RANK)
+			note_merge(l, l->ranks[i], i);
 }
 
-void tok_bpe_encode_long(struct tok_job *job, struct span word)
+static void merge_by_lists(struct tok_job *job, struct tok_long *l, uint32_t n)
 {
 	const struct tok_bpe *bpe = &job->tok->bpe;
-	struct tok_long *l = longs_of(job);
-	if (!l || !reserve_symbols(l, word.len)) {
+	if (!reserve_symbols(l, n)) {
 		job->failed = true;
 		return;
 	}
-	uint32_t n = set_up(l, job->tok, word);
+	set_up(l, n);
 	while (l->n_heap > 0 && !l->failed) {
 		const struct tok_merge *merge = &bpe->table[bpe->slots[l->heap[0]]];
 		merge_at(l, bpe, take_pair(l), merge);
 	}
 	job->failed = job->failed || l->failed;
-	for (uint32_t i = 0; n > 0 && i != NONE && !job->failed; i = l->symbols[i].after)
+	for (uint32_t i = 0; i != NONE && !job->failed; i = l->symbols[i].after)
 		tok_push(job, (int32_t)l->symbols[i].id);
+}
+
+void tok_bpe_encode_long(struct tok_job *job, struct span word)
+{
+	struct tok_long *l = longs_of(job);
+	if (!l || !reserve_ids(l, word.len)) {
+		job->failed = true;
+		return;
+	}
+	bool done;
+	uint32_t n = (uint32_t)tok_bpe_symbols(job->tok, word, l->ids);
+	n = merge_in_rounds(l, &job->tok->bpe, n, &done);
+	if (!done) {
+		merge_by_lists(job, l, n);
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++)
+		tok_push(job, (int32_t)l->ids[i]);
 }

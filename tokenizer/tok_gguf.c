@@ -66,7 +66,7 @@ static enum svc_code set_text(struct loader *l, struct tok_entry *entry, struct 
 				     : SIZE_MAX;
 		/* A token that isn't spelled in the byte-level alphabet is never made. */
 		if (l->byte_level && type == TYPE_NORMAL && len == SIZE_MAX)
-			entry->makeable = false;
+			entry->spelled = entry->makeable = false;
 		struct span source = len == SIZE_MAX ? text : (struct span){bytes, len};
 		entry->text = (struct span){arena_copy(&l->tok->arena, source), source.len};
 	}
@@ -121,7 +121,7 @@ static enum svc_code load_token(struct loader *l, uint32_t id)
 	if (!(entry->score > -1e30 && entry->score < 1e30))
 		return BAD(l, KEY("scores") " of token %u is not a finite number", id);
 	entry->flags = meanings[type].flags;
-	entry->makeable = meanings[type].makeable && text.len > 0;
+	entry->spelled = entry->makeable = meanings[type].makeable && text.len > 0;
 	if (type == TYPE_USER_DEFINED)
 		entry->score = 0; /* what SentencePiece gives them; files say something else */
 	if (type == TYPE_UNKNOWN && l->tok->unk_id < 0)
@@ -218,6 +218,9 @@ static enum svc_code load_ids(struct loader *l)
 		code = load_id(l, KEY("unknown_token_id"), &tok->unk_id);
 	if (code == SVC_OK)
 		code = load_id(l, KEY("padding_token_id"), &tok->pad_id);
+	/* A byte-level vocabulary drops what it has no token for. */
+	if (!l->byte_level)
+		tok->model_unk_id = tok->unk_id;
 	for (size_t i = 0; code == SVC_OK && i < 2; i++) {
 		int32_t id = -1;
 		code = load_id(l, end_keys[i], &id);

@@ -97,7 +97,8 @@ static enum svc_code set_token(struct tok *tok, uint32_t id, struct span text, s
 	if (tok->bpe.byte_level)
 		len = tok_byte_level_decode(text, bytes);
 	/* A token that isn't spelled in the byte-level alphabet is never made. */
-	entry->makeable = text.len > 0 && (!tok->bpe.byte_level || len != SIZE_MAX);
+	entry->spelled = entry->makeable =
+		text.len > 0 && (!tok->bpe.byte_level || len != SIZE_MAX);
 	entry->flags = 0;
 	if (len != SIZE_MAX)
 		text = (struct span){bytes, len};
@@ -157,6 +158,18 @@ static bool looks_like_control(struct span content)
 	       span_is(content, "[INST]") || span_is(content, "[/INST]");
 }
 
+/* Whether the model's vocabulary has this token in these characters. */
+static bool is_spelled(const struct tok *tok, const struct tok_entry *entry, struct span content)
+{
+	char bytes[TOK_MAX_ADDED_BYTES];
+	size_t len = SIZE_MAX;
+	if (span_equal(entry->text, content))
+		return true;
+	if (tok->bpe.byte_level && content.len <= sizeof bytes)
+		len = tok_byte_level_decode(content, bytes);
+	return len != SIZE_MAX && span_equal(entry->text, (struct span){bytes, len});
+}
+
 static enum svc_code load_added_token(struct tok *tok, const json_t *token, size_t index,
 				      struct svc_err *err)
 {
@@ -166,11 +179,13 @@ static enum svc_code load_added_token(struct tok *tok, const json_t *token, size
 	if (!json_is_string(content))
 		return BAD(err, "added_tokens[%zu].content is not a string", index);
 	struct span text = tok_json_span(content);
-	if (entry->text.ptr && !span_equal(entry->text, text))
+	if (entry->text.ptr && !is_spelled(tok, entry, text))
 		return BAD(err, "added_tokens[%zu]: '%s' has id %u, which is '%s' already", index,
 			   tok_name(text).text, id, tok_name(entry->text).text);
-	if (!entry->text.ptr)
+	if (!entry->text.ptr || !span_equal(entry->text, text)) {
+		entry->spelled = entry->makeable = false;
 		entry->text = (struct span){arena_copy(&tok->arena, text), text.len};
+	}
 	if (!entry->text.ptr)
 		return svc_fail(err, SVC_NO_MEMORY, "tokenizer", "no memory for the added tokens");
 	bool control = json_is_true(json_object_get(token, "special")) || looks_like_control(text);
@@ -272,18 +287,19 @@ static enum svc_code load_unknown(struct tok *tok, const json_t *model, struct s
 		if (json_integer_value(unk) < 0 || json_integer_value(unk) >= tok->n_vocab)
 			return BAD(err, "model.unk_id is %lld; the vocabulary has %u tokens",
 				   (long long)json_integer_value(unk), tok->n_vocab);
-		tok->unk_id = (int32_t)json_integer_value(unk);
+		tok->model_unk_id = (int32_t)json_integer_value(unk);
 	} else if (json_is_string(name)) {
 		const json_t *id =
 			json_object_get(json_object_get(model, "vocab"), json_string_value(name));
 		if (!json_is_integer(id))
 			return BAD(err, "model.unk_token '%s' is not in the vocabulary",
 				   tok_name(tok_json_span(name)).text);
-		tok->unk_id = (int32_t)json_integer_value(id);
+		tok->model_unk_id = (int32_t)json_integer_value(id);
 	}
-	if (tok->unk_id >= 0) {
-		tok->entries[tok->unk_id].flags |= VOCAB_UNKNOWN;
-		tok->entries[tok->unk_id].makeable = false;
+	tok->unk_id = tok->model_unk_id;
+	if (tok->model_unk_id >= 0) {
+		tok->entries[tok->model_unk_id].flags |= VOCAB_UNKNOWN;
+		tok->entries[tok->model_unk_id].makeable = false;
 	}
 	return SVC_OK;
 }
@@ -300,7 +316,7 @@ static void mark_bytes(struct tok *tok)
 /* A byte without a token is dropped, or is the unknown token where the model has one. */
 static enum svc_code fill_missing_bytes(struct tok *tok, struct svc_err *err)
 {
-	for (int byte = 0; tok->bpe.byte_level && tok->unk_id >= 0 && byte < 256; byte++) {
+	for (int byte = 0; tok->bpe.byte_level && tok->model_unk_id >= 0 && byte < 256; byte++) {
 		if (tok->byte_ids[byte] >= 0)
 			continue;
 		if (tok->bpe.fuse_unk)
@@ -308,7 +324,7 @@ static enum svc_code fill_missing_bytes(struct tok *tok, struct svc_err *err)
 					"model.fuse_unk with a byte-level vocabulary "
 					"that has no token for byte 0x%02X",
 					(unsigned)byte);
-		tok->byte_ids[byte] = tok->unk_id;
+		tok->byte_ids[byte] = tok->model_unk_id;
 	}
 	return SVC_OK;
 }

@@ -135,7 +135,7 @@ enum svc_code tok_open(const struct tok_options *options, struct tok **ret_tok, 
 		return svc_fail(err, SVC_NO_MEMORY, "tokenizer", "no memory");
 	unicode_init();
 	arena_init(&tok->arena, 0);
-	tok->bos_id = tok->eos_id = tok->unk_id = tok->pad_id = -1;
+	tok->bos_id = tok->eos_id = tok->unk_id = tok->pad_id = tok->model_unk_id = -1;
 	enum svc_code code = detect(options->path, &gguf, err);
 	if (code == SVC_OK)
 		code = gguf ? tok_load_gguf(tok, options, err)

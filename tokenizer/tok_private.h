@@ -114,6 +114,7 @@ struct tok {
 	int32_t before[TOK_MAX_AROUND], after[TOK_MAX_AROUND];
 	size_t n_before, n_after;
 	int32_t bos_id, eos_id, unk_id, pad_id;
+	int32_t model_unk_id; /* what the model makes of a character it doesn't know; -1: nothing */
 	int32_t ends[VOCAB_MAX_ENDS];
 	uint32_t n_ends;
 	struct tok_template *templates;

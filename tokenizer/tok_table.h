@@ -14,7 +14,8 @@ struct tok_entry {
 			     a hole */
 	double score;	  /* SentencePiece's; 0 else */
 	uint8_t flags;	  /* enum vocab_flag */
-	bool makeable;	  /* the model can make it out of text */
+	bool spelled;	  /* part of the model's own vocabulary: merges may name it */
+	bool makeable;	  /* and the model can make it out of text: control tokens never */
 };
 
 struct tok_map_slot {

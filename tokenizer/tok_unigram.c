@@ -62,8 +62,9 @@ static void push_unknown(struct tok_job *job, struct span run)
 {
 	const struct tok *tok = job->tok;
 	int32_t id = tok_map_get(&tok->pieces, run);
-	if (id >= 0 || !tok->unigram.byte_fallback) {
-		tok_push(job, id >= 0 ? id : tok->unk_id);
+	bool known = id >= 0 && tok->entries[id].makeable;
+	if (known || !tok->unigram.byte_fallback) {
+		tok_push(job, known ? id : tok->model_unk_id);
 		return;
 	}
 	for (size_t i = 0; i < run.len; i++)

@@ -103,7 +103,7 @@ enum svc_code tok_vocab_index(struct tok *tok, struct svc_err *err)
 				tok->n_vocab);
 	for (uint32_t id = 0; id < tok->n_vocab; id++) {
 		struct span text = tok->entries[id].text;
-		if (!tok->entries[id].makeable || text.len == 0)
+		if (!tok->entries[id].spelled || text.len == 0)
 			continue;
 		if (text.len > TOK_MAX_TOKEN_BYTES)
 			return svc_fail(err, SVC_BAD_MODEL, "tokenizer",
@@ -204,10 +204,17 @@ static void cut_at_spaces(struct tok *tok)
 {
 	const struct span mark = span_of(TOK_SPACE);
 	int32_t space = tok_map_get(&tok->pieces, mark);
-	if (space < 0 || tok->n_splitters == TOK_MAX_STEPS)
+	bool may_drop =
+		tok->model_unk_id < 0; /* then what stood on both sides of a character could meet */
+	for (int byte = 0; may_drop && tok->bpe.byte_fallback && byte < 256; byte++)
+		if (tok->byte_ids[byte] < 0)
+			return;
+	if (space < 0 || tok->n_splitters == TOK_MAX_STEPS || (may_drop && !tok->bpe.byte_fallback))
 		return;
-	for (uint32_t rank = 0; rank < tok->bpe.n_merges; rank++) {
-		const struct tok_merge *merge = &tok->bpe.table[tok->bpe.slots[rank]];
+	for (uint32_t i = 0; i <= tok->bpe.mask; i++) {
+		const struct tok_merge *merge = &tok->bpe.table[i];
+		if (merge->rank == TOK_NO_RANK)
+			continue;
 		struct span left = tok->entries[merge->left].text,
 			    right = tok->entries[merge->right].text;
 		if (right.len < mark.len || memcmp(right.ptr, mark.ptr, mark.len) != 0)
