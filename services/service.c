@@ -27,7 +27,8 @@ static const struct opt common_options[] = {
 	 "directory of the run; default /dev/shm/lockstep-UID"},
 	{"bulk-dir", OPT_STRING, "", 0, 0, NULL,
 	 "directory of KV pages, logits and weights; default RUN-DIR/bulk"},
-	{"instance", OPT_INT, "0", 0, 4095, NULL, "number of this instance within its role"},
+	{"instance", OPT_INT, "-1", -1, 4095, NULL,
+	 "number of this instance within its role; -1: the lowest that none alive has"},
 	{"config", OPT_STRING, "", 0, 0, NULL, "file with \"name = value\" lines"},
 	{"log-level", OPT_CHOICE, "info", 0, 0, "error|warn|info|debug",
 	 "least severe lines to log"},
@@ -327,6 +328,21 @@ static enum svc_code wait_for_run(struct svc *svc, struct svc_err *err)
 	}
 }
 
+/* Replicas of one container definition can't be told their numbers: they take what is free. */
+static uint32_t choose_instance(const struct svc *svc)
+{
+	int64_t asked = opt_int(svc->options, "instance");
+	uint32_t number = 0;
+	for (uint32_t i = 1; asked < 0 && i < INC_COUNT; i++) {
+		if (inc_role(&svc->run, i) != svc->spec->role || inc_is_dead(&svc->run, i) ||
+		    svc->run.ctl->incs[i].instance != number)
+			continue;
+		number++;
+		i = 0;
+	}
+	return asked < 0 ? number : (uint32_t)asked;
+}
+
 static enum svc_code join(struct svc *svc, struct svc_err *err)
 {
 	enum svc_code code;
@@ -336,15 +352,14 @@ static enum svc_code join(struct svc *svc, struct svc_err *err)
 	} else {
 		code = wait_for_run(svc, err);
 	}
+	uint32_t instance = code == SVC_OK ? choose_instance(svc) : 0;
 	if (code == SVC_OK)
-		code = inc_register(&svc->run, svc->spec->role,
-				    (uint32_t)opt_int(svc->options, "instance"), err);
+		code = inc_register(&svc->run, svc->spec->role, instance, err);
 	if (code == SVC_OK)
 		code = bus_open(&svc->run, &svc->bus, err);
 	if (code != SVC_OK)
 		return code;
-	log_open(inc_role_name(svc->spec->role), (uint32_t)opt_int(svc->options, "instance"),
-		 svc->run.number, log_level());
+	log_open(inc_role_name(svc->spec->role), instance, svc->run.number, log_level());
 	svc->base = event_base_new();
 	svc->loop = calloc(1, sizeof *svc->loop);
 	if (!svc->base || !svc->loop)
