@@ -86,16 +86,9 @@ last_words() { # service
 	sed -n '/"svc":"supervisor","msg":"starting /{h;d}; H; ${x;p}' "$log_dir/$1/current" 2>/dev/null
 }
 
-# Its last error in one line if it named one, else its last lines and where the others are.
-show_failure() { # service
-	local text
-	text=$(last_words "$1" | grep '"level":"error"' | grep -v '"svc":"supervisor"' | log_texts | tail -1) || true
-	if [[ -n $text ]]; then
-		printf 'error: %s: %s\n' "$1" "$text" >&2
-	else
-		printf -- '-- %s: last lines of %s\n' "$1" "$log_dir/$1/current" >&2
-		last_words "$1" | tail -n 8 >&2
-	fi
+# The last error that it named itself, in one line; fails if it named none.
+last_error() { # service
+	last_words "$1" | grep '"level":"error"' | grep -v '"svc":"supervisor"' | log_texts | tail -1 | grep .
 }
 
 # Stops the services from the outside in, so that the gateways' drain finds the others still working; then the supervisor.

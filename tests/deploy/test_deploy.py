@@ -282,6 +282,7 @@ def test_a_killed_process_is_started_again(place):
 def test_a_start_that_fails_shows_why_and_stops_the_rest(place, tmp_path):
     (tmp_path / "not.gguf").write_bytes(b"this is not a model at all" * 100)
     done = run(DEPLOY / "up", "--model", tmp_path / "not.gguf", "--port", str(free_port()), env=place)
-    assert done.returncode != 0
-    assert "not.gguf" in done.stderr and "GGUF" in done.stderr
+    assert done.returncode == 78, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ") and "not.gguf" in last and "GGUF" in last
     assert not Path(place["LOCKSTEP_RUN_DIR"]).exists()
