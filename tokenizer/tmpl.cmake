@@ -1,0 +1,4 @@
+# Chat templates: what renders for the tests, their unit tests, and the fuzz target.
+lockstep_binary(lockstep-tmpl-render SOURCES tmpl_render_test_main.c USES tokenizer)
+set_target_properties(lockstep-tmpl-render PROPERTIES
+	RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
