@@ -1,10 +1,10 @@
 /* The AVX2 form. */
 
-#include "npu-worker/kernels/simd_avx2.h"
+#include "npu-worker/kernels/simd_avx2.inc"
 
-#include "npu-worker/kernels/attention_simd.h"
-#include "npu-worker/kernels/elementwise.h"
-#include "npu-worker/kernels/matmul_simd.h"
+#include "npu-worker/kernels/attention_simd.inc"
+#include "npu-worker/kernels/elementwise.inc"
+#include "npu-worker/kernels/matmul_simd.inc"
 
 const struct kernels kernels_avx2 = {
 	.name = "avx2",

@@ -1,10 +1,10 @@
 /* The AVX-512 with VNNI form. */
 #define SIMD_VNNI 1
-#include "npu-worker/kernels/simd_avx512.h"
+#include "npu-worker/kernels/simd_avx512.inc"
 
-#include "npu-worker/kernels/attention_simd.h"
-#include "npu-worker/kernels/elementwise.h"
-#include "npu-worker/kernels/matmul_simd.h"
+#include "npu-worker/kernels/attention_simd.inc"
+#include "npu-worker/kernels/elementwise.inc"
+#include "npu-worker/kernels/matmul_simd.inc"
 
 const struct kernels kernels_avx512_vnni = {
 	.name = "avx512",

@@ -78,7 +78,7 @@ enum kernels_kv { KERNELS_KV_F16, KERNELS_KV_F32 };
 struct kernels_attention; /* attention.h */
 
 struct kernels {
-	const char *name; /* "scalar", "avx2", "avx512", ... */
+	const char *name; /* "scalar", "avx2", "avx512", "avx512-plain" (without VNNI) */
 
 	/* Fills rows [first, last) of acts from acts->x. false if one of them holds a NaN or an
 	 * infinity: that group's dx is then NaN and so is every product with it. A no-op but for
@@ -111,7 +111,8 @@ struct kernels {
 	bool (*finite)(const float *x, uint32_t n);
 };
 
-/* "auto": the best this CPU has; else "scalar", "avx2", "avx512", "amx". SVC_BAD_CONFIG for an
- * unknown name and for one this CPU lacks, naming the missing feature and what can be chosen. */
+/* "auto": the best this CPU has; else "avx512" (with or without VNNI), "avx2" (with FMA and F16C),
+ * "scalar". SVC_BAD_CONFIG for an unknown name and for one this CPU lacks, naming what it lacks and
+ * what can be chosen. */
 SVC_CHECKED enum svc_code kernels_select(const char *name, const struct kernels **ret_kernels,
 					 struct svc_err *err);

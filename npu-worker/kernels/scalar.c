@@ -1,6 +1,6 @@
 /* The scalar form: what every other form is compared with, bit for bit. Written to be read beside
  * docs/arithmetic.md. */
-#include "npu-worker/kernels/elementwise.h"
+#include "npu-worker/kernels/elementwise.inc"
 #include "npu-worker/kernels/forms.h"
 
 enum { TOKENS = 8 }; /* that share one reading of the weights */

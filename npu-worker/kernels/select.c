@@ -31,7 +31,7 @@ enum {
 	NEED_AVX512 = NEED_AVX2 | HAVE_AVX512F | HAVE_AVX512BW | HAVE_AVX512VL | HAVE_AVX512DQ,
 };
 
-/* Best first: "auto" takes the first that runs, and so does a name that several forms share. */
+/* Best first: "auto" takes the first that runs, and so does a name that neighbours share. */
 static const struct form {
 	const char *name;
 	const struct kernels *kernels;
@@ -79,8 +79,10 @@ static unsigned cpu_features(void)
 static enum svc_code fail_unknown(const char *name, struct svc_err *err)
 {
 	struct buf names = {.ptr = NULL};
-	for (size_t i = 0; i < FORM_COUNT; i++)
-		buf_print(&names, " %s", FORMS[i].name);
+	for (size_t i = 0; i < FORM_COUNT; i++) {
+		if (i == 0 || strcmp(FORMS[i].name, FORMS[i - 1].name) != 0)
+			buf_print(&names, " %s", FORMS[i].name);
+	}
 	enum svc_code code = svc_fail_param(err, SVC_BAD_CONFIG, "isa",
 					    "isa: no kernels named %s; there are auto%s", name,
 					    names.failed ? "" : names.ptr);
