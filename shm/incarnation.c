@@ -49,13 +49,16 @@ static bool try_lock(int fd)
 	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-/* SVC_BUSY: inc_sweep_files found the file before it was locked and removed it. */
+/* SVC_BUSY: the number is another's (of an earlier run that is not quite gone), or inc_sweep_files
+ * found the file before it was locked and removed it. */
 static enum svc_code take_lock(struct shm_run *run, uint64_t number, struct svc_err *err)
 {
 	char path[320];
 	struct stat st;
 	lock_path(run, number, path, sizeof path);
 	int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 && errno == EEXIST)
+		return SVC_BUSY;
 	if (fd < 0)
 		return svc_fail_errno(err, __func__, "cannot create %s", path);
 	enum svc_code code = SVC_BUSY;

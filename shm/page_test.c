@@ -1,0 +1,202 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "shm/page.h"
+#include "shm/testing.h"
+
+static struct shm_run run, gateway, worker, other;
+
+static int set_up(void **state)
+{
+	(void)state;
+	run = test_run_make();
+	gateway = test_join(&run, ROLE_GATEWAY);
+	worker = test_join(&run, ROLE_WORKER);
+	other = test_join(&run, ROLE_WORKER);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	test_end(&gateway);
+	test_end(&worker);
+	test_end(&other);
+	test_run_remove(&run);
+	return 0;
+}
+
+static void a_page_is_taken_once(void **state)
+{
+	(void)state;
+	uint32_t cursor = 0, theirs = 5;
+	uint8_t taken[TEST_PAGES] = {0};
+	for (uint32_t i = 0; i < TEST_PAGES; i++) {
+		uint32_t page = i % 2 ? page_take(&worker, &cursor) : page_take(&other, &theirs);
+		assert_true(page < TEST_PAGES);
+		assert_int_equal(taken[page]++, 0);
+	}
+	assert_int_equal(page_take(&worker, &cursor), PAGE_NONE);
+	assert_int_equal(page_count_free(&run), 0);
+	assert_int_equal(page_count_mine(&worker), TEST_PAGES / 2);
+	assert_int_equal(page_count_mine(&other), TEST_PAGES / 2);
+}
+
+static void a_page_is_free_when_its_last_holder_dropped_it(void **state)
+{
+	(void)state;
+	uint32_t cursor = 0, page = page_take(&worker, &cursor);
+	assert_true(page_hold(&other, page));
+	assert_true(page_hold(&other, page));
+	page_drop(&worker, page);
+	assert_int_equal(page_count_free(&run), TEST_PAGES - 1);
+	assert_true(page_is_mine(&other, page));
+	assert_false(page_is_mine(&worker, page));
+	page_drop(&other, page);
+	assert_int_equal(page_count_free(&run), TEST_PAGES);
+	assert_false(page_hold(&worker, page));
+	assert_false(page_hold(&worker, TEST_PAGES));
+	page_drop(&worker, TEST_PAGES);
+}
+
+/* A table that was read too late names a page that is another sequence's by now. */
+static void a_stale_handle_gets_no_page(void **state)
+{
+	(void)state;
+	uint32_t cursor = 0, page = page_take(&worker, &cursor);
+	uint32_t handle = page_handle(&worker, page);
+	assert_int_equal(page_of_handle(handle), page);
+	assert_true(page_adopt(&other, handle));
+	page_drop(&other, page);
+	page_drop(&worker, page);
+	assert_false(page_adopt(&other, handle));
+	cursor = page;
+	assert_int_equal(page_take(&worker, &cursor), page);
+	assert_false(page_adopt(&other, handle));
+	assert_false(page_is_mine(&other, page));
+	/* Nor does the try cost the one who holds it now anything. */
+	assert_false(page_adopt(&worker, handle));
+	assert_true(page_is_mine(&worker, page));
+	assert_true(page_adopt(&other, page_handle(&worker, page)));
+	assert_false(page_adopt(&other, TEST_PAGES));
+}
+
+static void an_entry_holds_until_it_is_dropped_as_a_whole(void **state)
+{
+	(void)state;
+	uint32_t cursor = 0;
+	assert_false(page_is_holder(&run, worker.me));
+	uint32_t shared = page_take(&worker, &cursor);
+	page_take(&worker, &cursor);
+	assert_true(page_hold(&other, shared));
+	assert_true(page_is_holder(&run, worker.me));
+	test_end(&worker);
+	assert_false(inc_bury(&run, worker.me));
+	page_drop_all(&other, worker.me);
+	assert_false(page_is_holder(&run, worker.me));
+	assert_int_equal(page_count_free(&run), TEST_PAGES - 1);
+	assert_true(page_is_mine(&other, shared));
+	assert_true(inc_bury(&run, worker.me));
+	/* Entries beyond the workers' have no bit. */
+	assert_false(page_is_holder(&run, INC_WORKER_END));
+}
+
+/* A sequence keeps its row from one npu-worker to the next. */
+static void a_row_goes_with_its_sequence(void **state)
+{
+	(void)state;
+	test_request(&gateway, 0, STAGE_COMPUTE);
+	test_request(&gateway, 1, STAGE_COMPUTE);
+	uint32_t row = row_take(&worker, 0, PAGE_NONE);
+	assert_int_equal(row, 0);
+	assert_int_equal(row_take(&worker, 1, PAGE_NONE), 1);
+	assert_int_equal(row_take(&worker, 0, row), row);
+	assert_int_equal(row_take(&other, 0, row), row);
+	/* Not another sequence's. */
+	assert_int_equal(row_take(&other, 0, 1), row);
+	/* Only who took it last may drop it. */
+	row_drop(&worker, row, 0);
+	assert_int_equal(row_take(&other, 0, row), row);
+	row_drop(&other, row, 0);
+	assert_int_equal(row_take(&worker, 1, PAGE_NONE), row);
+	row_drop(&worker, UINT32_MAX, 0);
+}
+
+static void a_full_table_of_rows_makes_wait(void **state)
+{
+	(void)state;
+	for (uint32_t slot = 0; slot < run.n_rows; slot++) {
+		test_request(&gateway, slot, STAGE_COMPUTE);
+		assert_true(row_is_available(&run));
+		assert_int_equal(row_take(&worker, slot, PAGE_NONE), slot);
+	}
+	test_request(&gateway, run.n_rows, STAGE_COMPUTE);
+	assert_false(row_is_available(&run));
+	assert_int_equal(row_take(&other, run.n_rows, PAGE_NONE), PAGE_NONE);
+	row_drop(&worker, 3, 3);
+	assert_true(row_is_available(&run));
+	assert_int_equal(row_take(&other, run.n_rows, PAGE_NONE), 3);
+}
+
+static void end_request(uint32_t slot)
+{
+	struct slot_state seen = slot_load(&run, slot), mine;
+	assert_true(slot_take_over(&gateway, slot, seen, seen.body, &mine));
+	assert_int_equal(
+		slot_pass(&gateway, slot, &mine, (struct slot_state){STAGE_DONE, 0, mine.body, 0}),
+		SVC_OK);
+}
+
+/* A frozen npu-worker may write its row whenever it wakes. */
+static void a_row_is_its_writers_until_that_has_ended(void **state)
+{
+	(void)state;
+	for (uint32_t slot = 0; slot < run.n_rows; slot++) {
+		test_request(&gateway, slot, STAGE_COMPUTE);
+		assert_int_equal(row_take(&worker, slot, PAGE_NONE), slot);
+	}
+	end_request(0);
+	assert_false(row_is_available(&run));
+	test_end(&worker);
+	assert_true(row_is_available(&run));
+	test_request(&gateway, run.n_rows, STAGE_COMPUTE);
+	assert_int_equal(row_take(&other, run.n_rows, PAGE_NONE), 0);
+	/* The samplers read the others' still. */
+	assert_false(row_is_available(&run));
+	/* ... but the sequence itself can have its own, even if its body doesn't name it. */
+	assert_int_equal(row_take(&other, 5, PAGE_NONE), 5);
+}
+
+static void rows_of_ended_sequences_are_collected(void **state)
+{
+	(void)state;
+	test_request(&gateway, 0, STAGE_COMPUTE);
+	test_request(&gateway, 1, STAGE_COMPUTE);
+	row_take(&worker, 0, PAGE_NONE);
+	row_take(&worker, 1, PAGE_NONE);
+	end_request(0);
+	row_collect(&other);
+	assert_int_equal(row_take(&other, 1, 0), 2);
+	row_collect(&worker);
+	assert_int_equal(row_take(&other, 1, PAGE_NONE), 0);
+}
+
+#define IN_RUN(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_RUN(a_page_is_taken_once),
+		IN_RUN(a_page_is_free_when_its_last_holder_dropped_it),
+		IN_RUN(a_stale_handle_gets_no_page),
+		IN_RUN(an_entry_holds_until_it_is_dropped_as_a_whole),
+		IN_RUN(a_row_goes_with_its_sequence),
+		IN_RUN(a_full_table_of_rows_makes_wait),
+		IN_RUN(a_row_is_its_writers_until_that_has_ended),
+		IN_RUN(rows_of_ended_sequences_are_collected),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,285 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <cmocka.h>
+
+#include "shm/cgroup.h"
+#include "shm/segment.h"
+#include "shm/testing.h"
+
+#define RUN_ID 77u
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+	(void)state;
+	test_dir_make(dir, sizeof dir);
+	return 0;
+}
+
+static int remove_dir(void **state)
+{
+	(void)state;
+	test_dir_remove(dir);
+	return 0;
+}
+
+static unsigned count_files(const char *path)
+{
+	DIR *files = opendir(path);
+	unsigned n = 0;
+	assert_non_null(files);
+	for (struct dirent *item; (item = readdir(files));)
+		n += item->d_name[0] != '.';
+	closedir(files);
+	return n;
+}
+
+static struct segment create(size_t bytes)
+{
+	struct segment seg;
+	struct svc_err err;
+	assert_int_equal(seg_create(dir, "part", SEG_BODIES, bytes, RUN_ID, &seg, &err), SVC_OK);
+	return seg;
+}
+
+static bool publish(struct segment *seg)
+{
+	struct svc_err err;
+	bool won = false;
+	assert_int_equal(seg_publish(dir, "part", seg, &won, &err), SVC_OK);
+	return won;
+}
+
+static enum svc_code attach(struct segment *seg, struct svc_err *err)
+{
+	return seg_attach(dir, "part", SEG_BODIES, false, RUN_ID, seg, err);
+}
+
+static void a_segment_is_invisible_until_it_is_complete(void **state)
+{
+	(void)state;
+	struct svc_err err;
+	struct segment seg = create(10000), seen;
+	assert_int_equal(attach(&seen, &err), SVC_NOT_FOUND);
+	assert_int_equal(count_files(dir), 0);
+	strcpy((char *)seg.base + SHM_LINE, "complete");
+	assert_true(publish(&seg));
+	assert_int_equal(attach(&seen, &err), SVC_OK);
+	assert_string_equal((char *)seen.base + SHM_LINE, "complete");
+	assert_int_equal(seen.bytes, 12288);
+	seg_unmap(&seg);
+	seg_unmap(&seen);
+}
+
+static void the_first_builder_wins(void **state)
+{
+	(void)state;
+	struct svc_err err;
+	struct segment first = create(4096), second = create(4096), seen;
+	strcpy((char *)first.base + SHM_LINE, "first");
+	strcpy((char *)second.base + SHM_LINE, "second");
+	assert_true(publish(&first));
+	assert_false(publish(&second));
+	assert_int_equal(attach(&seen, &err), SVC_OK);
+	assert_string_equal((char *)seen.base + SHM_LINE, "first");
+	seg_unmap(&first);
+	seg_unmap(&second);
+	seg_unmap(&seen);
+}
+
+/* Neither a name nor memory: the file goes with its builder. */
+static void a_builder_that_dies_leaves_nothing(void **state)
+{
+	(void)state;
+	struct statvfs before, after;
+	statvfs(dir, &before);
+	pid_t child = fork();
+	if (child == 0) {
+		create(8 << 20);
+		raise(SIGKILL);
+	}
+	waitpid(child, NULL, 0);
+	statvfs(dir, &after);
+	assert_int_equal(count_files(dir), 0);
+	assert_true(before.f_bfree - after.f_bfree < (4 << 20) / after.f_bsize);
+}
+
+static void a_discarded_segment_keeps_no_descriptor(void **state)
+{
+	(void)state;
+	unsigned before = count_files("/proc/self/fd");
+	struct segment seg = create(4096);
+	seg_unmap(&seg);
+	seg = create(4096);
+	publish(&seg);
+	seg_unmap(&seg);
+	assert_int_equal(count_files("/proc/self/fd"), before);
+}
+
+static void overwrite(size_t offset, uint32_t value)
+{
+	char path[100];
+	snprintf(path, sizeof path, "%s/part", dir);
+	int fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, &value, sizeof value, (off_t)offset), sizeof value);
+	close(fd);
+}
+
+/* Each field alone, with what was found and what is wanted in the message. */
+static void a_mismatch_is_refused_by_name(void **state)
+{
+	(void)state;
+	const struct {
+		size_t offset;
+		const char *name;
+	} fields[] = {
+		{offsetof(struct seg_header, magic), "magic"},
+		{offsetof(struct seg_header, version), "version"},
+		{offsetof(struct seg_header, layout_hash), "layout hash"},
+		{offsetof(struct seg_header, kind), "kind"},
+		{offsetof(struct seg_header, total_bytes), "size"},
+		{offsetof(struct seg_header, run_id), "run id"},
+	};
+	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+		struct svc_err err;
+		struct segment seg = create(4096), seen;
+		assert_true(publish(&seg));
+		seg_unmap(&seg);
+		overwrite(fields[i].offset, 0xabcdef);
+		assert_int_equal(attach(&seen, &err), SVC_CORRUPT);
+		assert_non_null(strstr(err.msg, fields[i].name));
+		assert_non_null(strstr(err.msg, "abcdef"));
+		char path[100];
+		snprintf(path, sizeof path, "%s/part", dir);
+		unlink(path);
+	}
+}
+
+static void a_short_file_is_refused(void **state)
+{
+	(void)state;
+	struct svc_err err;
+	struct segment seg = create(8192), seen;
+	char path[100];
+	assert_true(publish(&seg));
+	seg_unmap(&seg);
+	snprintf(path, sizeof path, "%s/part", dir);
+	assert_int_equal(truncate(path, 4096), 0);
+	assert_int_equal(attach(&seen, &err), SVC_CORRUPT);
+	assert_int_equal(truncate(path, 10), 0);
+	assert_int_equal(attach(&seen, &err), SVC_CORRUPT);
+	assert_non_null(strstr(err.msg, "10 bytes"));
+}
+
+static void what_does_not_fit_is_refused_before_it_is_touched(void **state)
+{
+	(void)state;
+	struct svc_err err;
+	struct segment seg;
+	struct statvfs fs;
+	statvfs(dir, &fs);
+	size_t room = fs.f_bavail * fs.f_frsize;
+	assert_int_equal(seg_create(dir, "part", SEG_BODIES, room * 2, RUN_ID, &seg, &err),
+			 SVC_NO_MEMORY);
+	assert_non_null(strstr(err.msg, "MiB free"));
+	assert_int_equal(count_files(dir), 0);
+}
+
+static void a_reader_cannot_write(void **state)
+{
+	(void)state;
+	struct svc_err err;
+	struct segment seg = create(4096), seen;
+	assert_true(publish(&seg));
+	assert_int_equal(attach(&seen, &err), SVC_OK);
+	pid_t child = fork();
+	if (child == 0) {
+		signal(SIGSEGV, SIG_DFL);
+		*((volatile char *)seen.base + SHM_LINE) = 1;
+		_exit(0);
+	}
+	int status = 0;
+	waitpid(child, &status, 0);
+	assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	assert_int_equal(((char *)seg.base)[SHM_LINE], 0);
+	seg_unmap(&seg);
+	seg_unmap(&seen);
+}
+
+static void an_offset_becomes_a_pointer_only_inside(void **state)
+{
+	(void)state;
+	char bytes[100];
+	struct segment seg = {.base = bytes, .bytes = sizeof bytes};
+	assert_ptr_equal(seg_at(&seg, 0, 100), bytes);
+	assert_ptr_equal(seg_at(&seg, 100, 0), bytes + 100);
+	assert_null(seg_at(&seg, 0, 101));
+	assert_null(seg_at(&seg, 1, 100));
+	assert_null(seg_at(&seg, 101, 0));
+	assert_null(seg_at(&seg, UINT64_MAX, 2));
+	assert_null(seg_at(&seg, 2, UINT64_MAX));
+}
+
+static void put(const char *sub, const char *name, const char *text)
+{
+	char path[200];
+	snprintf(path, sizeof path, "%s%s", dir, sub);
+	mkdir(path, 0700);
+	snprintf(path, sizeof path, "%s%s/%s", dir, sub, name);
+	FILE *file = fopen(path, "w");
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+/* The nearest limit counts, and page cache that could be dropped is room. */
+static void the_memory_cgroup_has_room(void **state)
+{
+	(void)state;
+	char membership[100];
+	put("/a", "memory.max", "max\n");
+	put("/a/b", "memory.max", "1000000\n");
+	put("/a/b", "memory.current", "700000\n");
+	put("/a/b", "memory.stat", "anon 200000\nfile 500000\nshmem 100000\n");
+	put("/a/b/c", "memory.max", "max\n");
+	put("", "self", "0::/a/b/c\n");
+	snprintf(membership, sizeof membership, "%s/self", dir);
+	assert_int_equal(cgroup_room(dir, membership), 1000000 - (700000 - 400000));
+	put("/a/b/c", "memory.max", "5000\n");
+	put("/a/b/c", "memory.current", "4000\n");
+	assert_int_equal(cgroup_room(dir, membership), 1000);
+	put("/a/b/c", "memory.current", "6000\n");
+	assert_int_equal(cgroup_room(dir, membership), 0);
+	put("", "self", "0::/a\n");
+	assert_true(cgroup_room(dir, membership) == UINT64_MAX);
+	assert_true(cgroup_room("/nowhere", "/nowhere/self") == UINT64_MAX);
+}
+
+#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		IN_DIR(a_segment_is_invisible_until_it_is_complete),
+		IN_DIR(the_first_builder_wins),
+		IN_DIR(a_builder_that_dies_leaves_nothing),
+		IN_DIR(a_discarded_segment_keeps_no_descriptor),
+		IN_DIR(a_mismatch_is_refused_by_name),
+		IN_DIR(a_short_file_is_refused),
+		IN_DIR(what_does_not_fit_is_refused_before_it_is_touched),
+		IN_DIR(a_reader_cannot_write),
+		cmocka_unit_test(an_offset_becomes_a_pointer_only_inside),
+		IN_DIR(the_memory_cgroup_has_room),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
