@@ -184,6 +184,12 @@ static void read_scaling(struct reader *r, struct rope_config *rope, uint32_t tr
 		missing = "rope.scaling.low_freq_factor and a larger high_freq_factor";
 	if (rope->type == ROPE_DYNAMIC && rope->dims <= 2)
 		missing = "rope.dimension_count above 2";
+	bool has_attention_factor = rope->type == ROPE_YARN || rope->type == ROPE_LONGROPE;
+	if (rope->attention_factor > 0.0 && rope->attention_factor != 1.0 && !has_attention_factor)
+		r->code = svc_fail(r->err, SVC_UNSUPPORTED, __func__,
+				   "%s.rope.scaling.attn_factor isn't supported "
+				   "for rope type %s",
+				   r->arch, rope_type_name(rope->type));
 	if (missing)
 		r->code = svc_fail(r->err, SVC_BAD_MODEL, __func__, "rope type %s needs %s.%s",
 				   rope_type_name(rope->type), r->arch, missing);

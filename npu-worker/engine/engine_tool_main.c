@@ -175,6 +175,7 @@ static void take_row(struct tool *tool, struct job *job, const float *row, bool 
 /* Tokens up to the next position whose logits are listed, it included; n if none is. */
 static uint32_t until_listed(struct job *job, uint32_t n, bool *ret_reached)
 {
+	*ret_reached = false;
 	if (job->next_at == json_array_size(job->logits_at))
 		return n;
 	uint32_t at = (uint32_t)json_integer_value(json_array_get(job->logits_at, job->next_at));

@@ -259,7 +259,7 @@ static enum svc_code check_batch(const struct engine *e, const struct engine_bat
 				 struct svc_err *err)
 {
 	uint64_t rows = 0;
-	for (uint32_t s = 0; s < batch->n_seqs; s++)
+	for (uint32_t s = 0; s < batch->n_seqs && s < e->info.max_seqs; s++)
 		rows += batch->seqs[s].n_tokens;
 	if (batch->n_seqs > e->info.max_seqs || rows > e->info.max_rows)
 		return svc_fail(err, SVC_INVALID, __func__,

@@ -113,7 +113,7 @@ def texts(seed):
     return out + ["", *(part * n for part in parts for n in (1, 2, 50, 333))]
 
 
-@pytest.mark.parametrize("block", range(12))
+@pytest.mark.parametrize("block", [*range(12), 55])
 def test_ids_equal_hugging_face(block, tmp_path):
     for seed in range(block * 10, block * 10 + 10):
         tokenizer = make(seed)
