@@ -63,17 +63,17 @@ static enum svc_code shown_check(struct gw_reading *reading)
 static enum svc_code length_check(struct gw_reading *reading)
 {
 	const struct gw_request *request = reading->request;
-	uint64_t wanted = request->max_tokens >= 0 ? (uint64_t)request->max_tokens : 1;
+	size_t wanted = request->max_tokens >= 0 ? (size_t)request->max_tokens : 1;
 	for (size_t i = 0; i < request->n_prompts; i++) {
 		size_t n = request->prompts[i].n_ids;
 		if (n && n + wanted > reading->limits->ctx)
-			return svc_fail_param(
-				reading->err, SVC_TOO_LONG, "prompt",
-				"This model's maximum context length is %u tokens. However, "
-				"you requested %llu tokens (%zu in the prompt, %llu in the "
-				"completion). Please reduce the length of either.",
-				reading->limits->ctx, (unsigned long long)(n + wanted), n,
-				(unsigned long long)wanted);
+			return svc_fail_param(reading->err, SVC_TOO_LONG, "prompt",
+					      "this model's maximum context length is %u tokens; "
+					      "the prompt has %zu and "
+					      "the answer may have %zu: together %zu. Shorten the "
+					      "prompt or lower "
+					      "max_tokens",
+					      reading->limits->ctx, n, wanted, n + wanted);
 	}
 	return SVC_OK;
 }

@@ -32,18 +32,18 @@ struct param {
 
 /* clang-format off */
 #define PLACE(type, field) .offset = offsetof(struct type, field)
-#define RANGE(low, high, otherwise) .min = low, .max = high, .fallback = otherwise
+#define RANGE(low, high, otherwise) .min = (low), .max = (high), .fallback = (otherwise)
 #define BOOL(text, where, field, otherwise) \
-	{ .name = text, .endpoints = where, .kind = KIND_BOOL, RANGE(0, 1, otherwise), PLACE(gw_request, field) }
+	{ .name = (text), .endpoints = (where), .kind = KIND_BOOL, RANGE(0, 1, otherwise), PLACE(gw_request, field) }
 #define INT(text, where, field, low, high, otherwise) \
-	{ .name = text, .endpoints = where, .kind = KIND_INT, RANGE(low, high, otherwise), PLACE(gw_request, field) }
+	{ .name = (text), .endpoints = (where), .kind = KIND_INT, RANGE(low, high, otherwise), PLACE(gw_request, field) }
 #define REAL(text, where, field, low, high, otherwise) \
-	{ .name = text, .endpoints = where, .kind = KIND_REAL, RANGE(low, high, otherwise), PLACE(gw_request, field) }
+	{ .name = (text), .endpoints = (where), .kind = KIND_REAL, RANGE(low, high, otherwise), PLACE(gw_request, field) }
 #define LOCAL(text, where, which, field, low, high, otherwise) \
-	{ .name = text, .endpoints = where, .kind = which, RANGE(low, high, otherwise), PLACE(gw_reading, field), .local = true }
-#define CUSTOM(text, where, reader) { .name = text, .endpoints = where, .kind = KIND_CUSTOM, .read = reader }
-#define IGNORED(text) { .name = text, .endpoints = EVERY, .kind = KIND_IGNORED }
-#define REFUSED(text, where, instead) { .name = text, .endpoints = where, .kind = KIND_REFUSED, .remedy = instead }
+	{ .name = (text), .endpoints = (where), .kind = (which), RANGE(low, high, otherwise), PLACE(gw_reading, field), .local = true }
+#define CUSTOM(text, where, reader) { .name = (text), .endpoints = (where), .kind = KIND_CUSTOM, .read = (reader) }
+#define IGNORED(text) { .name = (text), .endpoints = EVERY, .kind = KIND_IGNORED }
+#define REFUSED(text, where, instead) { .name = (text), .endpoints = (where), .kind = KIND_REFUSED, .remedy = (instead) }
 /* clang-format on */
 
 static const struct param params[] = {

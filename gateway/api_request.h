@@ -48,41 +48,36 @@ struct gw_bias {
 	float value;
 };
 
-/* Everything lives until gw_request_free. Integers are within the table's ranges. */
+/* Everything lives until gw_request_free. Numbers are within the table's ranges. */
 struct gw_request {
-	enum gw_endpoint endpoint;
-	/* Sampling: REAL parameters. */
+	/* Sampling. */
 	double temperature, top_p, min_p, typical_p;
 	double repetition_penalty, presence_penalty, frequency_penalty;
 	int64_t top_k; /* <= 0: off */
-	int64_t seed;
-	bool has_seed;
+	int64_t seed;  /* if has_seed */
+	const struct gw_bias *biases;
+	size_t n_biases;
 	/* Length. */
 	int64_t max_tokens; /* -1: the rest of the context; 0: only the prompt is scored */
 	int64_t min_tokens;
-	bool ignore_eos;
 	int64_t n;
 	const struct span *stops;
 	const int32_t *stop_ids;
-	const struct gw_bias *biases;
-	size_t n_stops, n_stop_ids, n_biases;
-	/* What the answer shows. */
-	bool stream, include_usage;
-	bool logprobs;
+	size_t n_stops, n_stop_ids;
+	/* Input: prompts, or tokens (/detokenize), or the conversation for the tokenizer: JSON with
+	 * messages, tools, add_generation_prompt, chat_template, chat_template_kwargs. */
+	const struct gw_prompt *prompts;
+	const int32_t *tokens;
+	size_t n_prompts, n_tokens;
+	struct span chat;
 	int64_t top_logprobs;
-	bool echo;
-	bool return_token_ids;
+	enum gw_endpoint endpoint;
+	bool has_seed, ignore_eos;
+	bool stream, include_usage;
+	bool logprobs, echo, return_token_ids;
 	bool skip_special; /* control tokens have no text */
 	bool keep_stop;	   /* include_stop_str_in_output */
-	/* Input: prompts, or the conversation as JSON for the tokenizer, or tokens. */
-	const struct gw_prompt *prompts;
-	size_t n_prompts;
-	struct span
-		chat; /* {"messages","tools","add_generation_prompt","chat_template","chat_template_kwargs"}
-		       */
-	bool add_special;      /* BOS and the like before a prompt's text */
-	const int32_t *tokens; /* /detokenize */
-	size_t n_tokens;
+	bool add_special;  /* BOS and the like before a prompt's text */
 	/* Private. */
 	struct arena arena;
 	json_t *json;

@@ -33,7 +33,7 @@ static enum svc_code choice_see(struct gateway *gateway, const struct gw_choice 
 static enum svc_code choice_view(struct gateway *gateway, const struct gw_choice *choice,
 				 struct gw_view *ret_view, struct svc_err *err)
 {
-	struct seen seen;
+	struct seen seen = {0};
 	enum svc_code code = choice_see(gateway, choice, &seen, err);
 	if (code == SVC_OK)
 		code = gw_view_open(&gateway->svc->run, seen.body, seen.ended, ret_view, err);
@@ -146,7 +146,7 @@ static void tokens_note(struct gateway *gateway, struct gw_call *call, const str
 
 static void answer_look(struct gateway *gateway, struct gw_call *call)
 {
-	struct gw_view views[GW_CHOICES_MAX];
+	struct gw_view views[GW_CHOICES_MAX] = {0};
 	struct buf out = {.limit = ANSWER_BYTES_MAX};
 	const struct gw_render render = {&out, &call->meta, &gateway->vocab};
 	struct svc_err err;
@@ -250,7 +250,7 @@ static bool stream_round(struct gateway *gateway, struct gw_call *call, bool *re
 	bool any = false;
 	for (uint32_t i = 0; i < call->n_choices; i++) {
 		char id[GW_EVENT_ID_BYTES];
-		struct gw_view view;
+		struct gw_view view = {0};
 		struct buf json = {0};
 		if (call->choices[i].ended)
 			continue;
@@ -273,7 +273,7 @@ static bool stream_round(struct gateway *gateway, struct gw_call *call, bool *re
 static bool all_tokenized(struct gateway *gateway, struct gw_call *call, struct svc_err *err)
 {
 	for (uint32_t i = 0; i < call->n_choices; i++) {
-		struct seen seen;
+		struct seen seen = {0};
 		if (choice_see(gateway, &call->choices[i], &seen, err) != SVC_OK ||
 		    atomic_load(&seen.body->tokenized) != 1)
 			return false;
@@ -350,7 +350,7 @@ static enum svc_code text_answer(struct gateway *gateway, const struct gw_call *
 
 static void text_look(struct gateway *gateway, struct gw_call *call)
 {
-	struct seen seen;
+	struct seen seen = {0};
 	struct svc_err err;
 	struct buf out = {.limit = ANSWER_BYTES_MAX};
 	enum svc_code code = choice_see(gateway, &call->choices[0], &seen, &err);
@@ -374,7 +374,7 @@ static void text_look(struct gateway *gateway, struct gw_call *call)
 static bool failed(struct gateway *gateway, struct gw_call *call, struct svc_err *ret_err)
 {
 	for (uint32_t i = 0; i < call->n_choices; i++) {
-		struct seen seen;
+		struct seen seen = {0};
 		if (choice_see(gateway, &call->choices[i], &seen, ret_err) != SVC_OK ||
 		    body_failure(seen.body, ret_err))
 			return true;

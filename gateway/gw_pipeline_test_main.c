@@ -58,7 +58,8 @@ static void vocab_publish(const struct shm_run *run)
 		offsets[i] = i;
 		flags[i] = VOCAB_BYTE;
 	}
-	memcpy(bytes + 256, "<eos><bos>", 10);
+	for (int i = 0; i < 10; i++)
+		bytes[256 + i] = "<eos><bos>"[i];
 	offsets[256] = 256;
 	offsets[257] = 261;
 	offsets[258] = 266;

@@ -54,6 +54,7 @@ void gw_http_conn_free(struct gw_http_conn *conn)
 	server->counts.bodies_bytes -= conn->held_bytes;
 	event_free(conn->timer);
 	event_free(conn->closed);
+	event_free(conn->again);
 	bufferevent_free(conn->bev);
 	conn->parser = gw_http_parser_free(conn->parser);
 	buf_free(&conn->exchange.fields);
@@ -105,7 +106,7 @@ static void flush_then_close(struct gw_http_conn *conn)
 	evtimer_del(conn->timer);
 	conn->write_timer = false;
 	gw_http_conn_watch_output(conn);
-	bufferevent_trigger(conn->bev, EV_WRITE, BEV_TRIG_DEFER_CALLBACKS);
+	event_active(conn->again, EV_TIMEOUT, 0);
 }
 
 static void request_forget(struct gw_http_conn *conn)
@@ -127,8 +128,7 @@ static void read_next(struct gw_http_conn *conn)
 	evtimer_del(conn->timer);
 	timer_set(conn, conn->server->options.idle_timeout_ms);
 	/* A pipelined request may be here already, and no socket event would tell. */
-	bufferevent_trigger(conn->bev, EV_READ,
-			    BEV_TRIG_IGNORE_WATERMARKS | BEV_TRIG_DEFER_CALLBACKS);
+	event_active(conn->again, EV_TIMEOUT, 0);
 }
 
 void gw_http_conn_answered(struct gw_http_conn *conn)
@@ -337,6 +337,17 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	}
 }
 
+static void on_again(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	struct gw_http_conn *conn = arg;
+	if (conn->state == CONN_READING)
+		read_request(conn);
+	else if (conn->state == CONN_FLUSHING)
+		on_write(conn->bev, conn);
+}
+
 static void address_read(struct gw_http_conn *conn, const struct sockaddr *address)
 {
 	if (address->sa_family == AF_INET6) {
@@ -379,6 +390,8 @@ static void half_made_free(struct gw_http_conn *conn, evutil_socket_t fd)
 		event_free(conn->timer);
 	if (conn->closed)
 		event_free(conn->closed);
+	if (conn->again)
+		event_free(conn->again);
 	conn->parser = gw_http_parser_free(conn->parser);
 	free(conn);
 }
@@ -391,10 +404,11 @@ struct gw_http_conn *gw_http_conn_new(struct gw_http_server *server, evutil_sock
 		conn->server = server;
 		conn->parser = gw_http_parser_new(&server->options.limits);
 		conn->timer = evtimer_new(server->base, on_timer, conn);
+		conn->again = event_new(server->base, -1, 0, on_again, conn);
 		conn->closed = event_new(server->base, fd_take, EV_CLOSED, on_closed, conn);
 		conn->bev = bufferevent_socket_new(server->base, fd_take, BEV_OPT_CLOSE_ON_FREE);
 	}
-	if (!conn || !conn->parser || !conn->timer || !conn->closed || !conn->bev) {
+	if (!conn || !conn->parser || !conn->timer || !conn->closed || !conn->again || !conn->bev) {
 		half_made_free(conn, fd_take);
 		return NULL;
 	}

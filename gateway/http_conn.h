@@ -38,6 +38,8 @@ struct gw_http_conn {
 	struct bufferevent *bev;
 	struct gw_http_parser *parser;
 	struct event *timer;
+	struct event *again; /* made active where no socket event would tell that there is something
+				to do */
 	struct event *closed; /* tells of the client's end while reading is paused */
 	enum gw_http_conn_state state;
 	struct gw_http_exchange exchange;

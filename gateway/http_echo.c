@@ -190,15 +190,19 @@ int main(int argc, char **argv)
 		{"--bodies-bytes", NULL, &options.bodies_bytes, NULL},
 	};
 	settings_read(argc, argv, settings, sizeof settings / sizeof *settings);
-	struct gw_http_listener listener;
+	struct gw_http_listener listener = {.fd = -1};
 	struct svc_err err;
 	struct echo echo = {.base = event_base_new(),
 			    .router = {routes, sizeof routes / sizeof *routes, origins}};
 	const struct gw_http_handler handler = {&echo, on_head, on_request, on_gone, on_room, NULL};
-	if (!echo.base || gw_http_listen(host, (uint16_t)port, claims, &listener, &err) != SVC_OK ||
+	if (!echo.base)
+		return 1;
+	if (gw_http_listen(host, (uint16_t)port, claims, &listener, &err) != SVC_OK ||
 	    gw_http_server_new(echo.base, &options, &handler, &echo.server, &err) != SVC_OK ||
 	    gw_http_server_listen(echo.server, listener.fd, &err) != SVC_OK) {
 		fprintf(stderr, "%s\n", err.msg);
+		gw_http_server_free(echo.server);
+		event_base_free(echo.base);
 		return 1;
 	}
 	struct event *input =
@@ -209,6 +213,8 @@ int main(int argc, char **argv)
 	event_base_dispatch(echo.base);
 	event_free(input);
 	echo.server = gw_http_server_free(echo.server);
+	/* libevent frees a connection's last parts from its loop. */
+	event_base_loop(echo.base, EVLOOP_NONBLOCK);
 	event_base_free(echo.base);
 	libevent_global_shutdown();
 	return 0;

@@ -131,19 +131,22 @@ static int listen_shared(const struct place *place, int claim_fd)
 
 static uint16_t port_of(int fd)
 {
-	struct sockaddr_storage address = {0};
+	union {
+		struct sockaddr any;
+		struct sockaddr_in v4;
+		struct sockaddr_in6 v6;
+	} address = {0};
 	socklen_t len = sizeof address;
-	if (getsockname(fd, (struct sockaddr *)&address, &len) != 0)
+	if (getsockname(fd, &address.any, &len) != 0)
 		return 0;
-	return ntohs(address.ss_family == AF_INET6
-			     ? ((struct sockaddr_in6 *)(void *)&address)->sin6_port
-			     : ((struct sockaddr_in *)(void *)&address)->sin_port);
+	return ntohs(address.any.sa_family == AF_INET6 ? address.v6.sin6_port
+						       : address.v4.sin_port);
 }
 
 enum svc_code gw_http_listen(const char *host, uint16_t port, const char *claim_folder,
 			     struct gw_http_listener *ret_listener, struct svc_err *err)
 {
-	struct place place;
+	struct place place = {0};
 	int claim_fd = -1;
 	enum svc_code code = place_find(host, port, &place, err);
 	if (code == SVC_OK && claim_folder && port)

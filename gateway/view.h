@@ -13,16 +13,15 @@
 #define GW_TOP_MAX 20u
 
 struct gw_view {
-	uint32_t n_prompt, n_tokens, n_scored;
-	bool tokenized; /* n_prompt is final */
-	enum body_finish finish;
 	const int32_t *ids;   /* [n_prompt + n_tokens] */
 	const uint32_t *ends; /* [n_tokens] */
 	struct span out;
 	struct span prompt_text; /* as given; ptr NULL for ids */
-	const char *records;	 /* log-probabilities */
-	uint32_t n_records, n_top,
-		first_record; /* records of answer tokens start at first_record */
+	const char *records;	 /* log-probabilities; those of the answer start at first_record */
+	uint32_t n_records, n_top, first_record;
+	uint32_t n_prompt, n_tokens, n_scored;
+	enum body_finish finish;
+	bool tokenized; /* n_prompt is final */
 };
 
 /* One log-probability record, copied. */

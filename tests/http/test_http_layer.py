@@ -331,6 +331,10 @@ def test_a_reset_is_noticed(echo):
     until(lambda: echo.counts()["gone"] == before + 1)
 
 
+# A sanitizer keeps freed memory for a while, so its build says nothing about growth.
+SANITIZED = b"__asan_init" in (BUILD / "test" / "http_echo").read_bytes()
+
+
 def resident_bytes(process):
     with open(f"/proc/{process.pid}/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -342,7 +346,7 @@ def test_a_client_that_does_not_read_is_paused_then_dropped():
         before = resident_bytes(server.process)
         connection.sendall(b"GET /flood?500000000 HTTP/1.1\r\nHost: a\r\n\r\n")
         until(lambda: server.counts()["pauses"] > 0)
-        assert resident_bytes(server.process) - before < 4 << 20
+        assert SANITIZED or resident_bytes(server.process) - before < 4 << 20
         until(lambda: server.counts()["dropped_slow"] == 1)
         counts = server.counts()
         assert counts["gone"] == 1 and counts["exchanges"] == 1 and counts["connections"] == 1
@@ -374,7 +378,7 @@ def test_a_client_that_pipelines_and_does_not_read_costs_a_bounded_amount():
         with contextlib.suppress(TimeoutError):
             for _ in range(20000):
                 connection.sendall(b"GET /flood?20000 HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert resident_bytes(server.process) - before < 4 << 20
+        assert SANITIZED or resident_bytes(server.process) - before < 4 << 20
 
 
 # ---- many connections
@@ -503,4 +507,4 @@ def test_ten_thousand_malformed_requests_change_nothing(echo):
         if i == 200:
             before = resident_bytes(echo.process)
     assert echo.counts()["connections"] == 1
-    assert resident_bytes(echo.process) - before < 2 << 20
+    assert SANITIZED or resident_bytes(echo.process) - before < 2 << 20
