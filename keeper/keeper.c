@@ -4,6 +4,7 @@
 #include <event2/event.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +21,15 @@
 #define PROBE_MS 2
 #define PROBES	 1000
 
+/* A frozen process that was replaced is ended after this many stall limits. */
+#define DEPUTY_FACTOR 10u
+
 struct link {
 	struct svc *svc;
 	struct event *event;
 	int fd; /* -1: free */
 	uint64_t entry, number;
+	pid_t pid;  /* by the kernel's word; 0: in another pid namespace */
 	int probes; /* > 0: the connection broke, its lock is watched */
 };
 
@@ -129,8 +134,12 @@ static void on_link(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	ssize_t n = recv(fd, hello, sizeof hello, MSG_DONTWAIT);
 	if (n == (ssize_t)sizeof hello && hello[0] < INC_COUNT) {
+		struct ucred peer = {0};
+		socklen_t size = sizeof peer;
 		link->entry = hello[0];
 		link->number = hello[1];
+		if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0)
+			link->pid = peer.pid;
 		return;
 	}
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -195,10 +204,44 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	return SVC_OK;
 }
 
+static bool has_deputy(const struct shm_run *run, uint32_t entry)
+{
+	enum shm_role role = inc_role(run, entry);
+	for (uint32_t i = 1; i < INC_COUNT; i++)
+		if (i != entry && inc_role(run, i) == role && inc_is_ready(run, i) &&
+		    !inc_is_dead(run, i))
+			return true;
+	return false;
+}
+
+/* A frozen process that no other instance can stand in for is ended, so that its supervisor starts
+ * it again; one that was replaced gets longer to wake up and leave by itself, before what it may
+ * still write is taken from it for good. The pid is the kernel's and its connection is open: it
+ * can't be another process by now. */
+static void end_frozen(struct svc *svc, struct link *link)
+{
+	if (link->fd < 0 || link->pid <= 1 || link->number == 0 || link->entry == svc->run.me ||
+	    atomic_load(&svc->run.ctl->incs[link->entry].number) != link->number)
+		return;
+	uint32_t entry = (uint32_t)link->entry;
+	uint64_t silence = inc_watch_silence_us(&svc->watch, entry, svc_now_us());
+	uint64_t limit =
+		has_deputy(&svc->run, entry) ? DEPUTY_FACTOR * svc->stall_us : svc->stall_us;
+	if (silence <= limit)
+		return;
+	log_warn("%s %u (pid %d) has been frozen for %" PRIu64 " ms: it is ended",
+		 inc_role_name(inc_role(&svc->run, entry)), svc->run.ctl->incs[entry].instance,
+		 (int)link->pid, silence / 1000);
+	kill(link->pid, SIGKILL);
+}
+
 /* What no connection told: deaths while there was no keeper, and entries that nobody needs any
  * more. */
 static void tick(struct svc *svc)
 {
+	struct keeper *keeper = svc->role_state;
+	for (int i = 0; i < MAX_LINKS && opt_bool(svc->options, "end-frozen"); i++)
+		end_frozen(svc, &keeper->links[i]);
 	for (uint32_t i = 1; i < INC_COUNT; i++) {
 		uint64_t number = atomic_load(&svc->run.ctl->incs[i].number);
 		if (number == 0 || i == svc->run.me || !inc_is_dead(&svc->run, i))

@@ -24,6 +24,8 @@ const struct opt keeper_options[] = {
 	 "KV positions of all sequences together; 0: ctx or 16384"},
 	{"queue", OPT_INT, "256", 1, 4096, NULL, "sequences that may wait"},
 	{"kept", OPT_INT, "256", 1, 4096, NULL, "finished answers that may be kept"},
+	{"end-frozen", OPT_BOOL, "true", 0, 0, NULL,
+	 "end a frozen process (SIGKILL) that nothing stands in for"},
 	{"body-pool-mb", OPT_INT, "64", 1, 1023, NULL, "memory for requests and answers (MiB)"},
 	{0},
 };
