@@ -39,7 +39,7 @@ static enum svc_code corrupt(struct svc_err *err, const char *what, uint64_t fou
 
 static enum svc_code check_header(const struct region_header *h, size_t size, struct svc_err *err)
 {
-	if (memcmp(h->magic, REGION_MAGIC, sizeof h->magic) != 0)
+	if (__atomic_load_n(&h->magic, __ATOMIC_ACQUIRE) != REGION_MAGIC)
 		return svc_fail(
 			err, SVC_CORRUPT, "region_attach",
 			"weights region: no magic; it is another file, or was never finished");

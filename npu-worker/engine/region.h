@@ -22,7 +22,7 @@ struct model_hash { /* XXH3-128 of the model file's bytes */
 };
 
 struct region_header {
-	char magic[8]; /* "LKSTWGT" and a zero, written last */
+	uint64_t magic; /* written last; its bytes are "LKSTWGT" and a zero */
 	uint32_t layout_version, header_bytes;
 	uint32_t part_bytes,
 		config_bytes; /* sizes of the structs: a build of another layout is refused */

@@ -204,7 +204,6 @@ enum svc_code region_pack(const struct region_job *job, struct pool *pool, struc
 		return code;
 	header->header_hash = region_header_hash(header);
 	/* Whoever sees the magic sees all that was written before it. */
-	__atomic_thread_fence(__ATOMIC_RELEASE);
-	memcpy(header->magic, REGION_MAGIC, sizeof header->magic);
+	__atomic_store_n(&header->magic, REGION_MAGIC, __ATOMIC_RELEASE);
 	return SVC_OK;
 }
