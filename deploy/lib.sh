@@ -110,8 +110,9 @@ remove_run_dir() {
 	[[ ! -e $run_dir/.lockstep ]] || rm -rf -- "$run_dir"
 }
 
+# Asked by a command that does nothing to it: told to scan while it stops, a supervisor would start everything again.
 supervisor_alive() {
-	[[ -d $scan_dir ]] && s6-svscanctl -a "$scan_dir" 2>/dev/null
+	[[ -d $scan_dir ]] && s6-svscanctl -z "$scan_dir" 2>/dev/null
 }
 
 # Service directories, loggers' included, whose s6-supervise lives (it may outlive a killed s6-svscan).
