@@ -33,6 +33,12 @@ struct command {
 	struct buf out;
 };
 
+/* A text in the making. */
+struct text {
+	struct buf bytes;
+	bool begun;
+};
+
 #define USAGE(err, ...) svc_fail(err, SVC_USAGE, "command", __VA_ARGS__)
 
 static void print_ids(struct buf *out, const struct tok_ids *ids)
@@ -56,7 +62,7 @@ static enum svc_code tokenize(struct command *command, struct span text, struct 
 	return code;
 }
 
-static enum svc_code add_token(struct command *command, struct buf *text, long long id,
+static enum svc_code add_token(struct command *command, struct text *text, long long id,
 			       struct svc_err *err)
 {
 	if (id < 0 || id >= tok_vocab_count(command->tok))
@@ -65,8 +71,9 @@ static enum svc_code add_token(struct command *command, struct buf *text, long l
 				tok_vocab_count(command->tok));
 	struct span bytes = tok_token_bytes(command->tok, (int32_t)id);
 	if (!command->no_special || !(tok_token_flags(command->tok, (int32_t)id) & VOCAB_CONTROL)) {
-		size_t strip = text->len ? 0 : tok_strip_bytes(command->tok, bytes);
-		buf_append(text, bytes.ptr + strip, bytes.len - strip);
+		size_t strip = text->begun ? 0 : tok_strip_bytes(command->tok, bytes);
+		buf_append(&text->bytes, bytes.ptr + strip, bytes.len - strip);
+		text->begun = true;
 	}
 	return SVC_OK;
 }
@@ -86,7 +93,7 @@ static void print_text(struct command *command, const struct buf *text)
 static enum svc_code detokenize_words(struct command *command, struct span words,
 				      struct svc_err *err)
 {
-	struct buf text = {0};
+	struct text text = {0};
 	enum svc_code code = SVC_OK;
 	for (size_t at = 0; code == SVC_OK && at < words.len;) {
 		char *end;
@@ -103,15 +110,15 @@ static enum svc_code detokenize_words(struct command *command, struct span words
 		at = (size_t)(end - words.ptr);
 	}
 	if (code == SVC_OK)
-		print_text(command, &text);
-	buf_free(&text);
+		print_text(command, &text.bytes);
+	buf_free(&text.bytes);
 	return code;
 }
 
 static enum svc_code detokenize_list(struct command *command, const json_t *list,
 				     struct svc_err *err)
 {
-	struct buf text = {0};
+	struct text text = {0};
 	enum svc_code code = SVC_OK;
 	for (size_t i = 0; code == SVC_OK && i < json_array_size(list); i++) {
 		const json_t *id = json_array_get(list, i);
@@ -120,8 +127,8 @@ static enum svc_code detokenize_list(struct command *command, const json_t *list
 			       : USAGE(err, "element %zu of the list is not a token id", i);
 	}
 	if (code == SVC_OK)
-		print_text(command, &text);
-	buf_free(&text);
+		print_text(command, &text.bytes);
+	buf_free(&text.bytes);
 	return code;
 }
 

@@ -271,7 +271,8 @@ enum svc_code tok_finish(struct tok *tok, struct svc_err *err)
 {
 	enum svc_code code = index_added(tok, err);
 	if (code == SVC_OK && tok->model == TOK_MODEL_BPE) {
-		if (!tok->bpe.byte_level)
+		/* With ignore_merges, a piece that is a token would be it. */
+		if (!tok->bpe.byte_level && !tok->bpe.ignore_merges)
 			cut_at_spaces(tok);
 		code = index_words(tok, err);
 	}

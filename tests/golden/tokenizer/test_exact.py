@@ -7,12 +7,16 @@ from strings import strings
 
 SEED, COUNT = 20240, 10_000
 NAMES = [*oracles.NPM, *oracles.GGUF]
+LOSSLESS = ["llama3_1", "qwen3", "gptoss", "deepseek_v3", "qwen2.5"]  # a token for every byte, and no other decoder
 
 
 class Case:
     def __init__(self, name):
+        self.name = name
         self.oracle, self.model = oracles.load(name)
-        self.added = self.oracle.get_added_tokens_decoder().values()
+        # The tokenizer.json of the Gemma 3 family has one token more than the GGUF file of its smallest model.
+        self.added = [t for i, t in self.oracle.get_added_tokens_decoder().items()
+                      if name != "gemma3-270m" or i < 262144]
         self.texts = strings(SEED, COUNT, [token.content for token in self.added])
 
 
@@ -66,11 +70,7 @@ def test_decoding(case):
     ids = [e.ids for e in case.oracle.encode_batch(case.texts, add_special_tokens=False)]
     ours = detokenize(case.model, ids)
     assert_same(ids, ours, case.oracle.decode_batch(ids, skip_special_tokens=False))
+    if case.name in LOSSLESS:
+        normal = case.oracle.normalizer.normalize_str if case.oracle.normalizer else str
+        assert_same(case.texts, ours, [normal(text) for text in case.texts])
 
-
-@pytest.mark.parametrize("name", ["llama3_1", "qwen3", "gptoss", "deepseek_v3"])
-def test_round_trip(name):
-    case = Case(name)
-    normal = case.oracle.normalizer.normalize_str if case.oracle.normalizer else str
-    texts = [normal(text) for text in case.texts]
-    assert_same(texts, detokenize(case.model, tokenize(case.model, texts, "--no-special")), texts)
