@@ -32,6 +32,14 @@ struct kernels_attention {
 	size_t out_stride;
 };
 
+/* Where kv_write puts a position. */
+struct kernels_kv_place {
+	enum kernels_kv kv;
+	uint32_t head_dim;
+	void *k_tile, *v_tile;
+	uint32_t key; /* 0..63: the position's place in its page */
+};
+
 /* Bytes of the two tiles (multiples of 64). */
 size_t kernels_k_tile_bytes(enum kernels_kv kv, uint32_t head_dim);
 size_t kernels_v_tile_bytes(enum kernels_kv kv, uint32_t head_dim);

@@ -45,9 +45,9 @@ static void context_setup(struct context *c, const struct kernels_attention *sha
 		c->pages[i] = memset(test_memory(bytes), 0xff, bytes);
 	for (uint32_t i = 0; i < c->length; i++) {
 		uint8_t *page = c->pages[i / KERNELS_PAGE_KEYS];
-		kernels_scalar.kv_write(shape->kv, dim, c->k + (size_t)i * dim,
-					c->v + (size_t)i * dim, i % KERNELS_PAGE_KEYS,
-					page + c->job.k_offset, page + c->job.v_offset);
+		struct kernels_kv_place to = {shape->kv, dim, page + c->job.k_offset,
+					      page + c->job.v_offset, i % KERNELS_PAGE_KEYS};
+		kernels_scalar.kv_write(&to, c->k + (size_t)i * dim, c->v + (size_t)i * dim);
 	}
 	c->job.pages = (const uint8_t *const *)c->pages;
 	c->job.q = c->q;
@@ -221,9 +221,10 @@ static void chunk_is_one_by_one(void **state)
 					float nan[KERNELS_MAX_HEAD_DIM];
 					memset(nan, 0xff, sizeof nan);
 					uint8_t *page = c.pages[key / KERNELS_PAGE_KEYS];
-					form->kv_write(job.kv, job.head_dim, nan, nan,
-						       key % KERNELS_PAGE_KEYS, page + job.k_offset,
-						       page + job.v_offset);
+					struct kernels_kv_place to = {
+						job.kv, job.head_dim, page + job.k_offset,
+						page + job.v_offset, key % KERNELS_PAGE_KEYS};
+					form->kv_write(&to, nan, nan);
 				}
 				form->attention(&job);
 				assert_memory_equal(one, all + t * c.job.out_stride,

@@ -171,9 +171,11 @@ static void halves(void **state)
 			     j++) /* near the ends of the half's range, and ties */
 				v[j] = fm_bits_float(0x33000000u +
 						     test_below(&random, 0x15000) * 0x1000u);
-			kernels_scalar.kv_write(KERNELS_KV_F16, 16, k, v, 5, k_tile[0], v_tile[0]);
-			kernels_form(f, &runs)->kv_write(KERNELS_KV_F16, 16, k, v, 5, k_tile[1],
-							 v_tile[1]);
+			for (int j = 0; j < 2; j++) {
+				struct kernels_kv_place to = {KERNELS_KV_F16, 16, k_tile[j],
+							      v_tile[j], 5};
+				(j ? kernels_form(f, &runs) : &kernels_scalar)->kv_write(&to, k, v);
+			}
 			for (int j = 0; j < 16; j++)
 				assert_int_equal(k_tile[0][j * 64 + 5], k_tile[1][j * 64 + 5]);
 			assert_memory_equal(v_tile[0] + 5 * 16, v_tile[1] + 5 * 16, 32);

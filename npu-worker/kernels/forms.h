@@ -8,8 +8,7 @@ extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512, kernel
 /* The form `index`, best first; NULL past the end. *ret_runs: whether this CPU can run it. */
 const struct kernels *kernels_form(size_t index, bool *ret_runs);
 void kernels_scalar_attention(const struct kernels_attention *job);
-void kernels_scalar_kv_write(enum kernels_kv kv, uint32_t head_dim, const float *k, const float *v,
-			     uint32_t key, void *k_tile, void *v_tile);
+void kernels_scalar_kv_write(const struct kernels_kv_place *to, const float *k, const float *v);
 
 /* The fixed tree of 64: halves are added until one is left. Destroys lane. */
 FM_INLINE float tree_sum(float lane[64])

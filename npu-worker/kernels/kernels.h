@@ -44,9 +44,10 @@ static inline uint32_t kernels_block_count(uint32_t rows)
 {
 	return (rows + KERNELS_BLOCK_ROWS - 1) / KERNELS_BLOCK_ROWS;
 }
-/* Packs the 16-row blocks [first, last) of `gguf`, the tensor's bytes in the file (row-major,
- * unaligned), into `packed`, the whole matrix's memory. Ranges may be packed in parallel. */
-void kernels_pack(uint32_t type, uint32_t rows, uint32_t cols, const void *gguf, void *packed,
+/* Packs the 16-row blocks [first, last) of the matrix `shape` (whose data is not used) from `gguf`,
+ * the tensor's bytes in the file (row-major, unaligned), into `packed`, the whole matrix's memory.
+ * Ranges may be packed in parallel. */
+void kernels_pack(const struct kernels_matrix *shape, const void *gguf, void *packed,
 		  uint32_t first, uint32_t last);
 /* One row as float32, for embedding look-up: ret_row[cols]; the very values the f32 family
  * multiplies with. */
@@ -76,6 +77,7 @@ void kernels_acts_init(struct kernels_acts *acts, enum kernels_family family, ui
 
 enum kernels_kv { KERNELS_KV_F16, KERNELS_KV_F32 };
 struct kernels_attention; /* attention.h */
+struct kernels_kv_place;
 
 struct kernels {
 	const char *name; /* "scalar", "avx2", "avx512", "avx512-plain" (without VNNI) */
@@ -91,10 +93,8 @@ struct kernels {
 		       size_t y_stride, uint32_t first, uint32_t last);
 	void (*attention)(const struct kernels_attention *job);
 
-	/* One key and one value vector, rounded to the KV type, to place `key` (0..63) of a page's
-	 * tiles. */
-	void (*kv_write)(enum kernels_kv kv, uint32_t head_dim, const float *k, const float *v,
-			 uint32_t key, void *k_tile, void *v_tile);
+	/* One position's key and value vectors, rounded to the KV type, into its page. */
+	void (*kv_write)(const struct kernels_kv_place *to, const float *k, const float *v);
 	/* y = x / sqrt(mean(x^2) + eps) * weight; weight NULL: without. y may be x. */
 	void (*rms_norm)(const float *x, const float *weight, float eps, uint32_t n, float *y);
 	/* Rotates the first 2*pairs of x by the angles whose cosines and sines are given. Pairs are

@@ -93,7 +93,8 @@ static void bench_type(struct bench *b, uint32_t type, size_t bytes, uint32_t mo
 		abort();
 	madvise(packed, size, MADV_HUGEPAGE);
 	for (uint32_t at = 0; at < rows / 16; at += 16)
-		kernels_pack(type, 256, cols, tensor, (uint8_t *)packed + (size_t)at * block, 0,
+		kernels_pack(&(struct kernels_matrix){type, 256, cols, NULL}, tensor,
+			     (uint8_t *)packed + (size_t)at * block, 0,
 			     rows / 16 - at < 16 ? rows / 16 - at : 16);
 	b->w = (struct kernels_matrix){type, rows, cols, packed};
 	b->y = test_memory((size_t)rows * most_tokens * sizeof(float));
@@ -231,13 +232,13 @@ int main(int argc, char **argv)
 		if (o == 'i')
 			isa = optarg;
 		else if (o == 't')
-			threads = (uint32_t)atoi(optarg);
+			threads = (uint32_t)strtoul(optarg, NULL, 10);
 		else if (o == 'm')
-			mb = (uint32_t)atoi(optarg);
+			mb = (uint32_t)strtoul(optarg, NULL, 10);
 		else if (o == 'y')
 			only = optarg;
 		else if (o == 'n')
-			tokens = (uint32_t)atoi(optarg);
+			tokens = (uint32_t)strtoul(optarg, NULL, 10);
 		else
 			return 64;
 	}

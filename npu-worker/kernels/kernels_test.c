@@ -209,8 +209,36 @@ static void scalar_against_double(void **state)
 	}
 }
 
-/* The rule itself, once more and with the C library's rounding; over amax around 2^-100 and up to
- * the largest. */
+static float random_group(int exponent, float x[32], uint64_t *random)
+{
+	float amax = 0.0f;
+	for (int i = 0; i < 32; i++) {
+		x[i] = ldexpf((float)(int32_t)test_random(random), exponent - 31);
+		amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+	}
+	return amax;
+}
+
+/* The rule itself, once more, with the C library's rounding. */
+static void check_group(const struct kernels_acts *acts, float amax)
+{
+	bool wide = acts->family == KERNELS_A16, zero = amax < 0x1p-100f;
+	float most = wide ? 32767.0f : 127.0f;
+	int32_t codes[32], sum[2] = {0, 0};
+	for (uint32_t i = 0; i < 32; i++) {
+		codes[i] = zero ? 0 : (int32_t)nearbyintf(acts->x[i] * (most / amax));
+		sum[i / 16] += codes[i];
+	}
+	for (uint32_t i = 0; i < 32; i++) {
+		uint32_t c = i / 8 * 8 + layout_column(i / 4 % 2, i % 4);
+		assert_int_equal(wide ? acts->q16[i] : acts->q8[i], codes[wide ? i : c]);
+	}
+	assert_true(acts->dx[0] == (zero ? 0.0f : amax / most));
+	assert_true(acts->sum[0] == sum[0] && acts->sum[1] == sum[1]);
+	assert_true(acts->sx[0] == (float)(sum[0] + sum[1]) * acts->dx[0]);
+}
+
+/* Over amax around 2^-100 and up to the largest. */
 static void quantisation(void **state)
 {
 	(void)state;
@@ -218,29 +246,13 @@ static void quantisation(void **state)
 	uint64_t random = test_seed("quantisation");
 	for (int round = 0; round < 6000; round++) {
 		struct kernels_acts acts;
-		enum kernels_family family = round % 2 ? KERNELS_A16 : KERNELS_A8;
-		float x[32], most = round % 2 ? 32767.0f : 127.0f, amax = 0.0f;
+		float x[32];
 		int exponent = round % 3 ? (int)test_below(&random, 254) - 127 : -101 + round % 4;
-		for (int i = 0; i < 32; i++) {
-			x[i] = ldexpf((float)(int32_t)test_random(&random), exponent - 31);
-			amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
-		}
-		kernels_acts_init(&acts, family, 1, 32, memory);
+		float amax = random_group(exponent, x, &random);
+		kernels_acts_init(&acts, round % 2 ? KERNELS_A16 : KERNELS_A8, 1, 32, memory);
 		acts.x = x;
 		assert_true(kernels_scalar.quantise(&acts, 0, 1));
-		bool zero = amax < 0x1p-100f;
-		int32_t sum[2] = {0, 0};
-		for (uint32_t i = 0; i < 32; i++) {
-			uint32_t c = i / 8 * 8 + layout_column(i / 4 % 2, i % 4);
-			int32_t wanted = zero ? 0 : (int32_t)nearbyintf(x[c] * (most / amax));
-			int32_t wanted16 = zero ? 0 : (int32_t)nearbyintf(x[i] * (most / amax));
-			assert_int_equal(round % 2 ? acts.q16[i] : acts.q8[i],
-					 round % 2 ? wanted16 : wanted);
-			sum[i / 16] += wanted16;
-		}
-		assert_true(acts.dx[0] == (zero ? 0.0f : amax / most));
-		assert_true(acts.sum[0] == sum[0] && acts.sum[1] == sum[1]);
-		assert_true(acts.sx[0] == (float)(sum[0] + sum[1]) * acts.dx[0]);
+		check_group(&acts, amax);
 		x[test_below(&random, 32)] = round % 3 ? -INFINITY : NAN;
 		assert_false(kernels_scalar.quantise(&acts, 0, 1));
 		assert_true(isnan(acts.dx[0]) && isnan(acts.sx[0]));

@@ -235,9 +235,10 @@ static void pack_float_row(uint32_t type, uint32_t cols, const uint8_t *file_row
 		       width);
 }
 
-void kernels_pack(uint32_t type, uint32_t rows, uint32_t cols, const void *gguf, void *packed,
+void kernels_pack(const struct kernels_matrix *shape, const void *gguf, void *packed,
 		  uint32_t first, uint32_t last)
 {
+	uint32_t type = shape->type, cols = shape->cols;
 	const struct layout_info *info = layout_info(type);
 	size_t stride = layout_stride(type, cols);
 	size_t row_bytes = (size_t)(cols / info->columns) * info->file_bytes;
@@ -246,13 +247,11 @@ void kernels_pack(uint32_t type, uint32_t rows, uint32_t cols, const void *gguf,
 		memset(block, 0, stride);
 		for (uint32_t r = 0; r < KERNELS_BLOCK_ROWS; r++) {
 			size_t row = (size_t)b * KERNELS_BLOCK_ROWS + r;
-			if (row >= rows)
+			if (row >= shape->rows)
 				break;
 			const uint8_t *file_row = (const uint8_t *)gguf + row * row_bytes;
-			if (info->columns == 1)
-				pack_float_row(type, cols, file_row, r, block);
-			else
-				pack_row(type, cols, file_row, r, block);
+			(info->columns == 1 ? pack_float_row : pack_row)(type, cols, file_row, r,
+									 block);
 		}
 	}
 }

@@ -66,7 +66,7 @@ static void attend_query(const struct kernels_attention *job, uint32_t position,
 			 float *out)
 {
 	uint32_t oldest = job->window && position >= job->window ? position - job->window + 1 : 0;
-	struct partial all, next;
+	struct partial all = {.sum = 0.0f}, next;
 	for (uint32_t b = oldest / KERNELS_PAGE_KEYS; b <= position / KERNELS_PAGE_KEYS; b++) {
 		uint32_t base = b * KERNELS_PAGE_KEYS, end = position - base;
 		bool first_block = b == oldest / KERNELS_PAGE_KEYS;
@@ -90,21 +90,17 @@ void kernels_scalar_attention(const struct kernels_attention *job)
 	}
 }
 
-void kernels_scalar_kv_write(enum kernels_kv kv, uint32_t head_dim, const float *k, const float *v,
-			     uint32_t key, void *k_tile, void *v_tile)
+void kernels_scalar_kv_write(const struct kernels_kv_place *to, const float *k, const float *v)
 {
-	size_t v_at = (size_t)key * ((head_dim + 15) / 16 * 16);
-	if (kv == KERNELS_KV_F32) {
-		float *k_out = k_tile, *v_out = v_tile;
-		for (uint32_t i = 0; i < head_dim; i++) {
-			k_out[i * KERNELS_PAGE_KEYS + key] = k[i];
-			v_out[v_at + i] = v[i];
+	size_t v_at = (size_t)to->key * ((to->head_dim + 15) / 16 * 16);
+	for (uint32_t i = 0; i < to->head_dim; i++) {
+		size_t k_at = (size_t)i * KERNELS_PAGE_KEYS + to->key;
+		if (to->kv == KERNELS_KV_F32) {
+			((float *)to->k_tile)[k_at] = k[i];
+			((float *)to->v_tile)[v_at + i] = v[i];
+		} else {
+			((uint16_t *)to->k_tile)[k_at] = f16_from_f32(k[i]);
+			((uint16_t *)to->v_tile)[v_at + i] = f16_from_f32(v[i]);
 		}
-		return;
-	}
-	uint16_t *k_out = k_tile, *v_out = v_tile;
-	for (uint32_t i = 0; i < head_dim; i++) {
-		k_out[i * KERNELS_PAGE_KEYS + key] = f16_from_f32(k[i]);
-		v_out[v_at + i] = f16_from_f32(v[i]);
 	}
 }

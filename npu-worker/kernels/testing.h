@@ -99,6 +99,7 @@ static inline struct kernels_matrix test_matrix(uint32_t type, uint32_t rows, ui
 						const void *tensor)
 {
 	void *packed = test_memory(kernels_packed_bytes(type, rows, cols));
-	kernels_pack(type, rows, cols, tensor, packed, 0, kernels_block_count(rows));
-	return (struct kernels_matrix){type, rows, cols, packed};
+	struct kernels_matrix w = {type, rows, cols, packed};
+	kernels_pack(&w, tensor, packed, 0, kernels_block_count(rows));
+	return w;
 }
