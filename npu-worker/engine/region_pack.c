@@ -18,7 +18,7 @@ enum {
 };
 
 struct matrix_job {
-	const struct plan_part *part;
+	struct kernels_matrix shape;
 	const void *source;
 	void *target;
 	uint32_t first; /* block that item 0 stands for */
@@ -28,8 +28,7 @@ static void pack_blocks(void *context, uint32_t first, uint32_t last, uint32_t t
 {
 	const struct matrix_job *m = context;
 	(void)thread;
-	kernels_pack(m->part->type, m->part->rows, m->part->cols, m->source, m->target,
-		     m->first + first, m->first + last);
+	kernels_pack(&m->shape, m->source, m->target, m->first + first, m->first + last);
 }
 
 static void run(struct pool *pool, pool_work *work, void *context, uint32_t count, uint32_t grain)
@@ -50,8 +49,9 @@ static void pack_matrix(const struct region_job *job, struct pool *pool,
 			const struct plan_part *part, const void *source)
 {
 	uint32_t blocks = kernels_block_count(part->rows);
-	struct matrix_job m = {
-		.part = part, .source = source, .target = (char *)job->region + part->offset};
+	struct matrix_job m = {.shape = {part->type, part->rows, part->cols, NULL},
+			       .source = source,
+			       .target = (char *)job->region + part->offset};
 	/* The padding behind the last block is part of what the content hash covers. */
 	memset((char *)m.target + part->size_bytes - 64, 0, 64);
 	uint32_t chunk = CHUNK_WEIGHTS / KERNELS_BLOCK_ROWS / part->cols + 1;

@@ -151,14 +151,17 @@ static void write_kv(const struct step *step, uint32_t r, const float *k, const 
 {
 	const struct engine *e = step->engine;
 	const struct model_config *c = &e->info.config;
-	uint32_t key = e->rows[r].position % ENGINE_PAGE_TOKENS;
 	for (uint32_t head = 0; head < c->n_kv_heads; head++) {
 		size_t at = (size_t)head * c->head_dim;
-		void *k_tile = attend_k_tile(step, r, head), *v_tile = attend_v_tile(step, r, head);
-		e->kernels->kv_write(e->kv, c->head_dim, k + at, v + at, key, k_tile, v_tile);
+		struct kernels_kv_place to = {.kv = e->kv,
+					      .head_dim = c->head_dim,
+					      .k_tile = attend_k_tile(step, r, head),
+					      .v_tile = attend_v_tile(step, r, head),
+					      .key = e->rows[r].position % ENGINE_PAGE_TOKENS};
+		e->kernels->kv_write(&to, k + at, v + at);
 		if (step_is_probed(step)) {
-			probe_tile(step, r, k_tile, 0, head);
-			probe_tile(step, r, v_tile, 1, head);
+			probe_tile(step, r, to.k_tile, 0, head);
+			probe_tile(step, r, to.v_tile, 1, head);
 		}
 	}
 }
