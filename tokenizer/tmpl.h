@@ -35,6 +35,9 @@ struct tmpl_input {
 	/* Content that is a list of text parts becomes one string, parts joined by a line feed:
 	 * for a template that knows only strings (see tmpl_takes_parts). */
 	bool join_parts;
+	/* tool_calls' arguments that are a string of a JSON object become that object, as templates
+	 * written for transformers expect and the API doesn't send. */
+	bool parse_arguments;
 	struct span bos_token, eos_token, pad_token, unk_token; /* ptr NULL: undefined */
 	int64_t now_s; /* what strftime_now prints, in UTC */
 	struct tmpl_limits limits;

@@ -182,8 +182,9 @@ static bool call_macro(struct tmpl_eval *e, const struct tmpl_closure *closure,
 {
 	const struct tmpl_macro *macro = closure->macro;
 	struct tmpl_scope *scope = tmpl_scope_open(e, closure->scope);
-	return scope && bind_parameters(e, macro, args, scope) &&
-	       bind_special(e, macro, args, scope) && set_defaults(e, macro, args, scope) &&
+	return scope && tmpl_scope_unset(e, scope, macro->unset) &&
+	       bind_parameters(e, macro, args, scope) && bind_special(e, macro, args, scope) &&
+	       set_defaults(e, macro, args, scope) &&
 	       tmpl_capture(e, macro->body, scope, ret) == FLOW_NEXT;
 }
 

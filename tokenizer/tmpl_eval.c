@@ -6,20 +6,26 @@
 #include "tokenizer/tmpl_print.h"
 #include "tokenizer/tmpl_text.h"
 
+/* The innermost binding of symbol, or NULL. */
+static const struct tmpl_value *find_binding(struct tmpl_eval *e, uint32_t symbol)
+{
+	for (const struct tmpl_scope *scope = e->scope; scope; scope = scope->around) {
+		for (uint32_t i = 0; i < scope->count; i++)
+			if (scope->items[i].symbol == symbol)
+				return &scope->items[i].value;
+		tmpl_charge(e, scope->count / 64);
+	}
+	return NULL;
+}
+
 bool tmpl_eval_name(struct tmpl_eval *e, uint32_t symbol, struct tmpl_value *ret)
 {
-	uint64_t looked = 0;
-	if (e->tmpl->symbols[symbol].assigned)
-		for (const struct tmpl_scope *scope = e->scope; scope; scope = scope->around) {
-			for (uint32_t i = 0; i < scope->count; i++)
-				if (scope->items[i].symbol == symbol)
-					return *ret = scope->items[i].value, true;
-			looked += 1 + scope->count / 8;
-		}
-	*ret = e->context[symbol];
+	const struct tmpl_symbol *name = &e->tmpl->symbols[symbol];
+	const struct tmpl_value *found = name->assigned ? find_binding(e, symbol) : NULL;
+	*ret = found ? *found : e->context[symbol];
 	if (ret->kind == TV_MISSING)
-		*ret = tmpl_undefined(e->tmpl->symbols[symbol].name, WHY_NAME);
-	return tmpl_charge(e, looked / 8);
+		*ret = tmpl_undefined(name->name, WHY_NAME);
+	return e->code == SVC_OK;
 }
 
 static bool eval_items(struct tmpl_eval *e, const struct tmpl_node *node, enum tmpl_kind kind,

@@ -30,6 +30,8 @@ struct tmpl_loop {
 };
 
 struct tmpl_scope *tmpl_scope_open(struct tmpl_eval *e, struct tmpl_scope *around);
+/* Binds what a block's names begin with where that is nothing: TV_MISSING. */
+bool tmpl_scope_unset(struct tmpl_eval *e, struct tmpl_scope *scope, struct tmpl_unset unset);
 bool tmpl_scope_set(struct tmpl_eval *e, struct tmpl_scope *scope, uint32_t symbol,
 		    struct tmpl_value value);
 

@@ -32,6 +32,15 @@ bool tmpl_scope_set(struct tmpl_eval *e, struct tmpl_scope *scope, uint32_t symb
 	return tmpl_charge(e, scope->count / 64);
 }
 
+bool tmpl_scope_unset(struct tmpl_eval *e, struct tmpl_scope *scope, struct tmpl_unset unset)
+{
+	for (uint32_t i = 0; i < unset.count; i++)
+		if (!tmpl_scope_set(e, scope, unset.symbols[i],
+				    (struct tmpl_value){.kind = TV_MISSING}))
+			return false;
+	return true;
+}
+
 static bool assign_attr(struct tmpl_eval *e, const struct tmpl_node *target,
 			struct tmpl_value value)
 {
@@ -105,7 +114,7 @@ static enum tmpl_flow filtered(struct tmpl_eval *e, const struct tmpl_node *node
 {
 	struct tmpl_value text, outer = e->hole;
 	struct tmpl_scope *scope = tmpl_scope_open(e, e->scope);
-	if (!scope)
+	if (!scope || !tmpl_scope_unset(e, scope, node->unset))
 		return FLOW_FAILED;
 	enum tmpl_flow flow = tmpl_capture(e, node->body, scope, &text);
 	if (flow != FLOW_NEXT)
@@ -153,7 +162,7 @@ static enum tmpl_flow exec_if(struct tmpl_eval *e, const struct tmpl_node *node)
 static enum tmpl_flow exec_scope(struct tmpl_eval *e, const struct tmpl_node *node)
 {
 	struct tmpl_scope *scope = tmpl_scope_open(e, e->scope);
-	if (!scope)
+	if (!scope || !tmpl_scope_unset(e, scope, node->unset))
 		return FLOW_FAILED;
 	for (const struct tmpl_node *at = node->first; at; at = at->next->next) {
 		struct tmpl_value value;

@@ -39,7 +39,7 @@ static bool run_first(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_v
 
 static bool run_last(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_value *ret)
 {
-	if (call->self.kind == TV_GENERATOR || call->self.kind == TV_UNDEFINED)
+	if (call->self.kind == TV_GENERATOR)
 		return tmpl_fail_type(e, "last", call->self);
 	struct tmpl_list *list = tmpl_collect(e, call->self);
 	if (!list)
@@ -83,8 +83,6 @@ static bool run_reverse(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl
 {
 	if (call->self.kind == TV_STRING)
 		return tmpl_return(reverse_string(e, call->self.str), ret);
-	if (call->self.kind == TV_UNDEFINED)
-		return tmpl_fail_undefined(e, call->self);
 	struct tmpl_list *list = tmpl_collect(e, call->self);
 	if (!list)
 		return false;

@@ -221,7 +221,8 @@ static bool run_round(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_v
 	double unit = pow(10, (double)decimals), scaled = tmpl_to_double(self) * unit;
 	if (!isfinite(scaled) || unit == 0)
 		return tmpl_fail(e, SVC_INVALID, "round: too large");
-	*ret = tmpl_real((ceiling ? ceil(scaled) : floor(scaled)) / unit);
+	/* Python rounds to an integer here, which has no -0. */
+	*ret = tmpl_real(((ceiling ? ceil(scaled) : floor(scaled)) + 0.0) / unit);
 	ret->trusted = self.trusted;
 	return true;
 }
@@ -311,9 +312,9 @@ static bool run_truncate(struct tmpl_eval *e, struct tmpl_call *call, struct tmp
 {
 	const struct tmpl_str *s = call->self.str, *end = tmpl_str_static(e, "...");
 	int64_t length, leeway;
-	if (call->self.kind != TV_STRING)
-		return tmpl_fail_type(e, "truncate", call->self);
-	if (!end || !tmpl_arg_int(e, call, 0, 255, &length) || !tmpl_arg_str(e, call, 2, end, &end))
+	size_t chars;
+	if (!tmpl_length(e, call->self, &chars) || !end ||
+	    !tmpl_arg_int(e, call, 0, 255, &length) || !tmpl_arg_str(e, call, 2, end, &end))
 		return false;
 	if (!tmpl_set(call->arg[3]))
 		leeway = 5;
@@ -321,8 +322,10 @@ static bool run_truncate(struct tmpl_eval *e, struct tmpl_call *call, struct tmp
 		return false;
 	if (length < (int64_t)end->chars || leeway < 0)
 		return tmpl_fail(e, SVC_INVALID, "truncate: the length is below that of the end");
-	if ((int64_t)s->chars <= length || (int64_t)s->chars - length <= leeway)
+	if ((int64_t)chars <= length || (int64_t)chars - length <= leeway)
 		return *ret = call->self, true;
+	if (call->self.kind != TV_STRING)
+		return tmpl_fail_type(e, "truncate", call->self);
 	size_t cut = tmpl_offset(s, (size_t)length - end->chars);
 	if (!tmpl_given(call->arg[1]) || !tmpl_truth(call->arg[1]))
 		for (size_t at = cut; at-- > 0;)

@@ -77,6 +77,43 @@ static bool join_parts(struct tmpl_eval *e, struct tmpl_dict *message)
 	return joined && set_named(e, message, "content", tmpl_str_value(joined));
 }
 
+/* The object that a string of JSON is; *value stays as it is if it isn't one. */
+static bool parse_object(struct tmpl_eval *e, struct tmpl_value *value)
+{
+	if (value->kind != TV_STRING)
+		return true;
+	json_t *json = json_loadb(value->str->ptr, value->str->len, 0, NULL);
+	if (!json_is_object(json)) {
+		json_decref(json);
+		return true;
+	}
+	if (!e->parsed)
+		e->parsed = json_array();
+	if (json_array_append_new(e->parsed, json) != 0)
+		return tmpl_fail(e, SVC_NO_MEMORY, "no memory for a tool call's arguments");
+	return tmpl_from_json(e, json, value);
+}
+
+/* Of {"tool_calls": [{"function": {"arguments": ...}}]}. The dicts are this rendering's own. */
+static bool parse_arguments(struct tmpl_eval *e, struct tmpl_dict *message)
+{
+	struct tmpl_value calls = tmpl_dict_named(message, "tool_calls");
+	for (size_t i = 0; calls.kind == TV_LIST && i < calls.list->count; i++) {
+		struct tmpl_value call = calls.list->items[i], arguments;
+		struct tmpl_value function =
+			call.kind == TV_DICT ? tmpl_dict_named(call.dict, "function") : call;
+		if (function.kind != TV_DICT)
+			continue;
+		arguments = tmpl_dict_named(function.dict, "arguments");
+		if (!tmpl_given(arguments))
+			continue;
+		if (!parse_object(e, &arguments) ||
+		    !set_named(e, function.dict, "arguments", arguments))
+			return false;
+	}
+	return true;
+}
+
 /* Without the keys that are null: to a template, those are not there. */
 static bool normalise_message(struct tmpl_eval *e, struct tmpl_value *message)
 {
@@ -89,7 +126,8 @@ static bool normalise_message(struct tmpl_eval *e, struct tmpl_value *message)
 			return false;
 	message->dict = kept;
 	return trust_role(e, kept) && name_reasoning(e, kept) &&
-	       (!e->input->join_parts || join_parts(e, kept));
+	       (!e->input->join_parts || join_parts(e, kept)) &&
+	       (!e->input->parse_arguments || parse_arguments(e, kept));
 }
 
 static bool bind_messages(struct tmpl_eval *e, struct tmpl_value *ret)
@@ -101,17 +139,9 @@ static bool bind_messages(struct tmpl_eval *e, struct tmpl_value *ret)
 	}
 	if (!tmpl_from_json(e, e->input->messages, ret))
 		return false;
-	if (ret->kind != TV_LIST)
-		return tmpl_fail(e, SVC_INVALID, "messages is a %s, not an array",
-				 tmpl_type_name(*ret));
-	for (size_t i = 0; i < ret->list->count; i++) {
-		struct tmpl_value *message = &ret->list->items[i];
-		if (message->kind != TV_DICT)
-			return tmpl_fail(e, SVC_INVALID, "messages[%zu] is a %s, not an object", i,
-					 tmpl_type_name(*message));
-		if (!normalise_message(e, message))
+	for (size_t i = 0; i < ret->list->count; i++)
+		if (!normalise_message(e, &ret->list->items[i]))
 			return false;
-	}
 	return true;
 }
 
@@ -154,9 +184,23 @@ static bool bind_name(struct tmpl_eval *e, struct span name, struct tmpl_value *
 	return true;
 }
 
+/* What the code here relies on, whether or not the template looks at messages. */
+static bool check_messages(struct tmpl_eval *e)
+{
+	const json_t *messages = e->input->messages;
+	if (messages && !json_is_array(messages))
+		return tmpl_fail(e, SVC_INVALID, "messages is not an array");
+	for (size_t i = 0; i < json_array_size(messages); i++)
+		if (!json_is_object(json_array_get(messages, i)))
+			return tmpl_fail(e, SVC_INVALID, "messages[%zu] is not an object", i);
+	return true;
+}
+
 bool tmpl_bind_input(struct tmpl_eval *e)
 {
 	const struct tmpl *tmpl = e->tmpl;
+	if (!check_messages(e))
+		return false;
 	if (e->input->kwargs && json_object_get(e->input->kwargs, "messages"))
 		return tmpl_fail(e, SVC_INVALID, "the template's arguments may not name messages");
 	e->context = tmpl_alloc(e, tmpl->symbol_count, sizeof *e->context);

@@ -4,6 +4,7 @@
 #include "tokenizer/tmpl_builtin.h"
 #include "tokenizer/tmpl_eval.h"
 #include "tokenizer/tmpl_number.h"
+#include "tokenizer/tmpl_print.h"
 
 static bool range_attr(struct tmpl_value value, const struct tmpl_str *name, struct tmpl_value *ret)
 {
@@ -131,11 +132,13 @@ bool tmpl_get_item(struct tmpl_eval *e, struct tmpl_value value, struct tmpl_val
 	if (key.kind == TV_STRING)
 		return tmpl_own_attr(e, value, key.str, ret) &&
 		       (ret->kind != TV_MISSING || no_attr(e, key.str, ret));
-	return no_attr(e, tmpl_str_static(e, "item"), ret);
+	struct tmpl_builder b;
+	tmpl_build(&b, e, 0);
+	return tmpl_repr(&b, key) && no_attr(e, tmpl_built(&b), ret);
 }
 
 struct cut {
-	int64_t from, step;
+	int64_t from, to, step;
 	size_t count;
 };
 
@@ -157,7 +160,7 @@ static bool bound(struct tmpl_eval *e, struct tmpl_value given, int64_t count, i
 static bool find_cut(struct tmpl_eval *e, const struct tmpl_value bounds[3], size_t length,
 		     struct cut *ret)
 {
-	int64_t count = (int64_t)length, to;
+	int64_t count = (int64_t)length;
 	ret->step = 1;
 	if (bounds[2].kind != TV_MISSING && bounds[2].kind != TV_NONE &&
 	    !tmpl_need_int(e, "use as a slice's step", bounds[2], &ret->step))
@@ -166,13 +169,13 @@ static bool find_cut(struct tmpl_eval *e, const struct tmpl_value bounds[3], siz
 		return tmpl_fail(e, SVC_INVALID, "a slice with step 0");
 	int64_t low = ret->step < 0 ? -1 : 0;
 	if (!bound(e, bounds[0], count, ret->step < 0 ? count - 1 : 0, low, &ret->from) ||
-	    !bound(e, bounds[1], count, ret->step < 0 ? -1 : count, low, &to))
+	    !bound(e, bounds[1], count, ret->step < 0 ? -1 : count, low, &ret->to))
 		return false;
 	ret->count = 0;
-	if (ret->step > 0 && to > ret->from)
-		ret->count = ((uint64_t)(to - ret->from) - 1) / (uint64_t)ret->step + 1;
-	if (ret->step < 0 && to < ret->from)
-		ret->count = ((uint64_t)(ret->from - to) - 1) / -(uint64_t)ret->step + 1;
+	if (ret->step > 0 && ret->to > ret->from)
+		ret->count = ((uint64_t)(ret->to - ret->from) - 1) / (uint64_t)ret->step + 1;
+	if (ret->step < 0 && ret->to < ret->from)
+		ret->count = ((uint64_t)(ret->from - ret->to) - 1) / -(uint64_t)ret->step + 1;
 	return true;
 }
 
@@ -231,12 +234,10 @@ static bool slice_range(struct tmpl_eval *e, const struct tmpl_range *range, con
 	struct tmpl_range *part = tmpl_alloc(e, 1, sizeof *part);
 	if (!part)
 		return false;
-	bool big = __builtin_mul_overflow(range->step, cut->step, &part->step) ||
-		   __builtin_mul_overflow(part->step, (int64_t)cut->count, &part->stop);
-	if (big)
+	if (__builtin_mul_overflow(range->step, cut->step, &part->step))
 		return tmpl_fail(e, SVC_UNSUPPORTED, "a slice of a range with so large a step");
 	part->start = range->start + cut->from * range->step;
-	part->stop += part->start;
+	part->stop = range->start + cut->to * range->step;
 	part->count = cut->count;
 	*ret = (struct tmpl_value){.kind = TV_RANGE, .trusted = true, .range = part};
 	return true;

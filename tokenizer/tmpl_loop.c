@@ -203,6 +203,7 @@ static enum tmpl_flow run_round(struct tmpl_eval *e, struct tmpl_loop *loop,
 	/* The scope is the same in every round, but empty. */
 	scope->count = 0;
 	if (!tmpl_scope_set(e, scope, SYMBOL_LOOP, self) ||
+	    !tmpl_scope_unset(e, scope, loop->node->unset) ||
 	    !tmpl_assign_target(e, loop->node->target, scope, item))
 		return FLOW_FAILED;
 	struct tmpl_scope *outer = e->scope;
@@ -217,7 +218,8 @@ static enum tmpl_flow run_else(struct tmpl_eval *e, const struct tmpl_node *node
 {
 	struct tmpl_scope *outer = e->scope;
 	e->scope = tmpl_scope_open(e, around);
-	enum tmpl_flow flow = e->scope ? tmpl_exec(e, node->other) : FLOW_FAILED;
+	bool ok = e->scope && tmpl_scope_unset(e, e->scope, node->unset_else);
+	enum tmpl_flow flow = ok ? tmpl_exec(e, node->other) : FLOW_FAILED;
 	e->scope = outer;
 	return flow;
 }

@@ -507,7 +507,7 @@ static bool compile(struct tmpl_eval *e, struct tmpl *tmpl, struct span source)
 		return tmpl_fail_unknown(e, p.unknown);
 	tmpl->symbols = p.symbols.items;
 	tmpl->symbol_count = p.symbols.count;
-	return true;
+	return tmpl_find_unset(e, tmpl);
 }
 
 enum svc_code tmpl_compile(struct span source, struct tmpl **ret_tmpl, struct svc_err *err)
@@ -523,7 +523,7 @@ enum svc_code tmpl_compile(struct span source, struct tmpl **ret_tmpl, struct sv
 			      .limits = {.steps = UINT64_MAX,
 					 .memory_bytes = MOST_COMPILED,
 					 .output_bytes = MOST_SOURCE,
-					 .depth = TMPL_PARSE_DEPTH}};
+					 .depth = TMPL_MOST_DEPTH}};
 	arena_init(&e.arena, MOST_COMPILED);
 	bool ok = compile(&e, tmpl, source);
 	tmpl->arena = e.arena;

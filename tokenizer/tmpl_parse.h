@@ -62,3 +62,6 @@ struct tmpl_node *tmpl_parse_expr(struct tmpl_parser *p, bool with_cond);
 struct tmpl_node *tmpl_parse_tuple(struct tmpl_parser *p, unsigned options);
 /* |filter|filter on input; at least one if `first` (whose name comes without a bar). */
 struct tmpl_node *tmpl_parse_filters(struct tmpl_parser *p, struct tmpl_node *input, bool first);
+
+/* Fills every unset of a parsed template. */
+bool tmpl_find_unset(struct tmpl_eval *e, struct tmpl *tmpl);

@@ -42,6 +42,12 @@ enum tmpl_node_type {
 	NODE_TARGET_LIST, /* first: targets */
 };
 
+/* The variables that a block assigns and that begin without a value there (see tmpl_names.c). */
+struct tmpl_unset {
+	uint32_t *symbols;
+	uint32_t count;
+};
+
 struct tmpl_node {
 	enum tmpl_node_type type;
 	uint32_t line;
@@ -54,8 +60,9 @@ struct tmpl_node {
 	struct tmpl_node *a, *b, *c, *d;
 	struct tmpl_node *first, *target, *body, *other;
 	const struct tmpl_builtin *builtin;
-	const struct tmpl_macro *macro;
+	struct tmpl_macro *macro;
 	struct tmpl_argument *args;
+	struct tmpl_unset unset, unset_else; /* of body, and of other */
 };
 
 struct tmpl_argument {
@@ -78,6 +85,7 @@ struct tmpl_macro {
 	struct tmpl_node *body;
 	/* Whether the body names these variables, and takes what they hold. */
 	bool uses_caller, uses_kwargs, uses_varargs;
+	struct tmpl_unset unset;
 };
 
 /* A macro together with the variables it sees. */
@@ -99,6 +107,7 @@ struct tmpl {
 	struct tmpl_node *body;
 	struct tmpl_symbol *symbols;
 	uint32_t symbol_count;
+	struct tmpl_unset unset;
 	struct tmpl_list *names; /* every attribute and string constant, for tmpl_mentions */
 };
 

@@ -1,8 +1,9 @@
 /* lockstep-tmpl-render: renders what comes as JSON lines, for tests that compare with jinja2.
  * In:  {"template": "...", "messages": [...], "tools": [...], "documents": [...], "kwargs": {...},
  *       "add_generation_prompt": true, "bos_token": "...", "eos_token": "...", "now": 0,
- *       "steps": 0, "memory": 0, "output": 0, "depth": 0, "join_parts": false, "repeat": 1}
- * Out: {"text": "...", "pieces": [[offset, length, trusted], ...]} or {"error": "...", "code":
+ *       "steps": 0, "memory": 0, "output": 0, "depth": 0, "join_parts": false, "parse_arguments":
+ * false, "repeat": 1} Out: {"text": "...", "pieces": [[offset, length, trusted], ...]} or {"error":
+ * "...", "code":
  * "..."}, one line each; with "repeat", also "us": the mean time of a rendering. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,6 +53,7 @@ static enum svc_code render(const json_t *request, struct buf *line, struct svc_
 		.add_generation_prompt =
 			json_is_true(json_object_get(request, "add_generation_prompt")),
 		.join_parts = json_is_true(json_object_get(request, "join_parts")),
+		.parse_arguments = json_is_true(json_object_get(request, "parse_arguments")),
 		.bos_token = text_of(request, "bos_token"),
 		.eos_token = text_of(request, "eos_token"),
 		.now_s = (int64_t)number_of(request, "now"),

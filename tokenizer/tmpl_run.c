@@ -9,7 +9,6 @@
 #define DEFAULT_STEPS  5000000u
 #define DEFAULT_MEMORY ((size_t)256 << 20)
 #define DEFAULT_OUTPUT ((size_t)64 << 20)
-#define MOST_DEPTH     600u /* at this depth the C stack is below 1 MB; see tmpl_limits_test */
 
 void tmpl_failed(struct tmpl_eval *e, enum svc_code code, const char *format, ...)
 {
@@ -126,8 +125,8 @@ static bool render(struct tmpl_eval *e, struct tmpl_output *ret)
 	tmpl_build(&out, e, 4096);
 	e->out = &out;
 	e->scope = tmpl_scope_open(e, NULL);
-	return e->scope && tmpl_bind_input(e) && tmpl_exec(e, e->tmpl->body) == FLOW_NEXT &&
-	       make_output(e, &out, ret);
+	return e->scope && tmpl_scope_unset(e, e->scope, e->tmpl->unset) && tmpl_bind_input(e) &&
+	       tmpl_exec(e, e->tmpl->body) == FLOW_NEXT && make_output(e, &out, ret);
 }
 
 enum svc_code tmpl_render(const struct tmpl *tmpl, const struct tmpl_input *input,
@@ -137,13 +136,15 @@ enum svc_code tmpl_render(const struct tmpl *tmpl, const struct tmpl_input *inpu
 	limits.steps = limits.steps ? limits.steps : DEFAULT_STEPS;
 	limits.memory_bytes = limits.memory_bytes ? limits.memory_bytes : DEFAULT_MEMORY;
 	limits.output_bytes = limits.output_bytes ? limits.output_bytes : DEFAULT_OUTPUT;
-	limits.depth = limits.depth && limits.depth < MOST_DEPTH ? limits.depth : MOST_DEPTH;
+	limits.depth =
+		limits.depth && limits.depth < TMPL_MOST_DEPTH ? limits.depth : TMPL_MOST_DEPTH;
 	struct tmpl_eval e = {
 		.tmpl = tmpl, .input = input, .err = err, .limits = limits, .line = 1};
 	arena_init(&e.arena, 0);
 	if (!render(&e, ret_output) && e.code == SVC_OK)
 		tmpl_failed(&e, SVC_INTERNAL, "failed without a reason");
 	arena_free(&e.arena);
+	json_decref(e.parsed);
 	return e.code;
 }
 

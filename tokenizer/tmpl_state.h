@@ -4,6 +4,9 @@
 #include "base/arena.h"
 #include "tokenizer/tmpl_value.h"
 
+/* Nested expressions, blocks, calls and values. At this depth the C stack stays below 1 MB. */
+#define TMPL_MOST_DEPTH 600u
+
 struct tmpl_scope;
 
 /* One rendering. */
@@ -20,6 +23,7 @@ struct tmpl_eval {
 	struct tmpl_scope *scope;
 	struct tmpl_value *context; /* per symbol: the input's variables and the functions */
 	struct tmpl_builder *out;
+	json_t *parsed;		/* array: JSON of our own that values borrow from */
 	struct tmpl_value hole; /* the text that a filter block's chain starts from */
 };
 

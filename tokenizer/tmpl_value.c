@@ -336,7 +336,8 @@ bool tmpl_contains(struct tmpl_eval *e, struct tmpl_value container, struct tmpl
 				    item.str->len) != NULL;
 		return tmpl_charge(e, container.str->len / 64);
 	}
-	if (container.kind == TV_DICT) {
+	bool keys = container.kind == TV_VIEW && container.detail == VIEW_KEYS;
+	if (container.kind == TV_DICT || keys) {
 		struct tmpl_value value;
 		if (!tmpl_dict_get(e, container.dict, item, &value))
 			return false;
