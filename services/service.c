@@ -21,6 +21,7 @@
 #define TICK_ACTIVE_MS 20
 #define TICK_IDLE_MS   100
 #define WAIT_FOR_RUN_S 60
+#define WATCHDOG_US    1000000u
 
 static const struct opt common_options[] = {
 	{"run-dir", OPT_STRING, "", 0, 0, NULL,
@@ -42,6 +43,8 @@ struct svc_loop {
 	struct event *tick, *bus_event, *on_term, *on_int, *keeper_event;
 	int keeper_fd;
 	uint64_t drain_deadline_us;
+	bool watchdog; /* systemd wants to hear from us */
+	uint64_t watchdog_us;
 };
 
 uint64_t svc_now_us(void)
@@ -162,6 +165,24 @@ static void drain(struct svc *svc)
 		svc_leave(svc, SVC_OK);
 }
 
+static void tell_systemd(const char *state)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	if (!path || (path[0] != '/' && path[0] != '@'))
+		return;
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	size_t len = strnlen(path, sizeof address.sun_path - 1);
+	memcpy(address.sun_path, path, len);
+	if (path[0] == '@')
+		address.sun_path[0] = 0;
+	sendto(fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&address,
+	       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
+	close(fd);
+}
+
 static void on_tick(evutil_socket_t fd, short what, void *arg)
 {
 	struct svc *svc = arg;
@@ -169,6 +190,10 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	(void)what;
 	if (!svc_beat(svc))
 		return;
+	if (svc->loop->watchdog && svc_now_us() - svc->loop->watchdog_us > WATCHDOG_US) {
+		tell_systemd("WATCHDOG=1");
+		svc->loop->watchdog_us = svc_now_us();
+	}
 	inc_watch_look(&svc->watch, &svc->run, svc_now_us());
 	bus_refresh(svc->bus);
 	connect_keeper(svc);
@@ -263,25 +288,10 @@ static enum svc_code make_loop(struct svc *svc, struct svc_err *err)
 static void notify_ready(void)
 {
 	const char *fd_text = getenv("LOCKSTEP_READY_FD");
-	const char *path = getenv("NOTIFY_SOCKET");
-	if (fd_text && *fd_text) {
-		int fd = atoi(fd_text);
-		if (fd > 2 && write(fd, "\n", 1) == 1)
-			close(fd);
-	}
-	if (path && (path[0] == '/' || path[0] == '@')) {
-		struct sockaddr_un address = {.sun_family = AF_UNIX};
-		int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-		size_t len = strnlen(path, sizeof address.sun_path - 1);
-		memcpy(address.sun_path, path, len);
-		if (path[0] == '@')
-			address.sun_path[0] = 0;
-		if (fd >= 0) {
-			sendto(fd, "READY=1", 7, MSG_NOSIGNAL, (struct sockaddr *)&address,
-			       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len));
-			close(fd);
-		}
-	}
+	int fd = fd_text ? atoi(fd_text) : -1;
+	if (fd > 2 && write(fd, "\n", 1) == 1)
+		close(fd);
+	tell_systemd("READY=1");
 }
 
 static void run_loop(struct svc *svc)
@@ -365,6 +375,7 @@ static enum svc_code join(struct svc *svc, struct svc_err *err)
 	if (!svc->base || !svc->loop)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	svc->loop->keeper_fd = -1;
+	svc->loop->watchdog = getenv("WATCHDOG_USEC") != NULL;
 	return make_loop(svc, err);
 }
 
