@@ -116,7 +116,7 @@ static bool run_cased(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_v
 		if (!tmpl_is_cased(code))
 			continue;
 		any = true;
-		all = tmpl_is_lowercase(code) != call->builtin->detail;
+		all = call->builtin->detail ? tmpl_is_uppercase(code) : tmpl_is_lowercase(code);
 	}
 	return *ret = tmpl_bool(any && all), tmpl_charge(e, s->len / 16);
 }

@@ -283,7 +283,8 @@ static bool run_class(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_v
 		if (cases) {
 			any = any || tmpl_is_cased(code);
 			all = !tmpl_is_cased(code) ||
-			      tmpl_is_lowercase(code) == (class == ALL_LOWER);
+			      (class == ALL_LOWER ? tmpl_is_lowercase(code)
+						  : tmpl_is_uppercase(code));
 		} else if (class == ALL_SPACE) {
 			all = tmpl_is_space(code);
 		} else if (class == ALL_ASCII) {

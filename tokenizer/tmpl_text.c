@@ -316,7 +316,10 @@ static enum tmpl_case case_for(enum tmpl_recase how, uint32_t code, bool first, 
 	case RECASE_CAPITALIZE:
 		return first ? CASE_TITLE : CASE_LOWER;
 	case RECASE_SWAP:
-		return tmpl_is_lowercase(code) ? CASE_UPPER : CASE_LOWER;
+		/* What is neither keeps its title case. */
+		return tmpl_is_lowercase(code)	 ? CASE_UPPER
+		       : tmpl_is_uppercase(code) ? CASE_LOWER
+						 : CASE_TITLE;
 	}
 	return CASE_LOWER;
 }

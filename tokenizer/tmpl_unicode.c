@@ -61,6 +61,13 @@ bool tmpl_is_lowercase(uint32_t code)
 	return in_ranges(lowercase_ranges, LENGTH(lowercase_ranges), code);
 }
 
+bool tmpl_is_uppercase(uint32_t code)
+{
+	uint32_t upper[TMPL_CASE_CODES];
+	return tmpl_is_cased(code) && !tmpl_is_lowercase(code) &&
+	       tmpl_map_case(code, CASE_UPPER, upper) == 1 && upper[0] == code;
+}
+
 bool tmpl_is_case_ignorable(uint32_t code)
 {
 	return in_ranges(ignorable_ranges, LENGTH(ignorable_ranges), code);

@@ -17,6 +17,8 @@ bool tmpl_is_printable(uint32_t code);
 /* Has upper or lower case. */
 bool tmpl_is_cased(uint32_t code);
 bool tmpl_is_lowercase(uint32_t code);
+/* Neither is a title case letter, such as U+01C5. */
+bool tmpl_is_uppercase(uint32_t code);
 /* Final sigma looks through it, as through an apostrophe. */
 bool tmpl_is_case_ignorable(uint32_t code);
 /* Where str.splitlines() cuts. */
