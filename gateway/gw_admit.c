@@ -1,5 +1,3 @@
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
@@ -11,6 +9,7 @@
 struct admission {
 	struct gateway *gateway;
 	const struct gw_request *request;
+	const struct gw_key *key;
 	struct gw_call *call;
 	uint64_t seed, ticket;
 	struct slot_state mine[GW_CHOICES_MAX];
@@ -92,6 +91,7 @@ static enum svc_code plan_make(const struct admission *admission, uint32_t choic
 	sizes[REGION_STOP] = stops_bytes(request);
 	sizes[REGION_STOP_IDS] = 4 * request->n_stop_ids;
 	sizes[REGION_BIAS] = sizeof(struct body_bias) * request->n_biases;
+	sizes[REGION_META] = GW_SHAPE_BYTES;
 	if (is_generation(request))
 		plan_generation(admission, sizes);
 	else
@@ -166,6 +166,15 @@ static void stops_write(struct gateway *gateway, struct body *body,
 	}
 }
 
+static void shape_write(struct gateway *gateway, struct body *body, const struct gw_shape *shape)
+{
+	struct buf text = {.limit = GW_SHAPE_BYTES - 1};
+	gw_shape_print(&text, shape);
+	/* With its end: blocks are used again without being cleared. */
+	region_write(gateway, body, REGION_META, text.ptr, text.failed ? 0 : text.len + 1);
+	buf_free(&text);
+}
+
 static enum body_kind kind_of(enum gw_endpoint endpoint)
 {
 	switch (endpoint) {
@@ -193,10 +202,11 @@ static void body_fill(const struct admission *admission, uint32_t choice, struct
 	body->input = request->chat.ptr	       ? INPUT_CHAT
 		      : prompt && !prompt->ids ? INPUT_TEXT
 					       : INPUT_IDS;
-	body->template_time_s = admission->call->meta.created_s;
+	body->template_time_s = admission->call->shape.meta.created_s;
 	body->params = params_of(admission, choice);
 	region_write(gateway, body, REGION_TEXT, text.ptr, text.len);
 	stops_write(gateway, body, request);
+	shape_write(gateway, body, &admission->call->shape);
 	region_write(gateway, body, REGION_STOP_IDS, request->stop_ids, 4 * request->n_stop_ids);
 	_Static_assert(sizeof(struct gw_bias) == sizeof(struct body_bias), "the same pair");
 	region_write(gateway, body, REGION_BIAS, request->biases,
@@ -213,7 +223,7 @@ static void body_fill(const struct admission *admission, uint32_t choice, struct
 
 /* ---- slots ---- */
 
-static bool slot_find(struct gateway *gateway, uint32_t *ret_slot, struct slot_state *ret_mine)
+static bool free_slot_take(struct gateway *gateway, uint32_t *ret_slot, struct slot_state *ret_mine)
 {
 	struct shm_run *run = &gateway->svc->run;
 	for (uint32_t i = 0; i < run->n_table; i++) {
@@ -225,6 +235,26 @@ static bool slot_find(struct gateway *gateway, uint32_t *ret_slot, struct slot_s
 		return true;
 	}
 	return false;
+}
+
+static bool slot_find(struct gateway *gateway, uint32_t *ret_slot, struct slot_state *ret_mine)
+{
+	do {
+		if (free_slot_take(gateway, ret_slot, ret_mine))
+			return true;
+	} while (gw_slot_evict(gateway));
+	return false;
+}
+
+/* Answers that are kept give way to requests that are new. */
+static enum svc_code body_find(struct gateway *gateway, uint32_t slot, const struct body_plan *plan,
+			       uint32_t *ret_body, struct svc_err *err)
+{
+	enum svc_code code;
+	do {
+		code = body_alloc(&gateway->svc->run, slot, plan, ret_body, err);
+	} while (code == SVC_BUSY && gw_slot_evict(gateway));
+	return code;
 }
 
 static void line_fill(const struct admission *admission, uint32_t choice)
@@ -241,8 +271,8 @@ static void line_fill(const struct admission *admission, uint32_t choice)
 	atomic_store(&line->cancel, 0);
 	atomic_store(&line->request, call->request);
 	atomic_store(&line->ticket, admission->ticket);
-	atomic_store(&line->key_hash, 0);
-	atomic_store(&line->content_hash, 0);
+	atomic_store(&line->key_hash, admission->key->key_hash);
+	atomic_store(&line->content_hash, admission->key->content_hash);
 	atomic_store(&line->ended_us, 0);
 	atomic_store(&line->gateway, run->me);
 	atomic_store_explicit(&line->generation, mine->handle.generation, memory_order_release);
@@ -262,7 +292,7 @@ static enum svc_code choice_begin(struct admission *admission, uint32_t choice, 
 	line_fill(admission, choice);
 	enum svc_code code = plan_make(admission, choice, &plan, err);
 	if (code == SVC_OK)
-		code = body_alloc(run, handle->slot, &plan, &index, err);
+		code = body_find(gateway, handle->slot, &plan, &index, err);
 	if (code != SVC_OK)
 		return code;
 	struct body *body = body_get(run, index, handle->slot);
@@ -280,7 +310,6 @@ static void choice_pass(struct admission *admission, uint32_t choice)
 	struct svc *svc = gateway->svc;
 	uint32_t slot = admission->call->choices[choice].handle.slot;
 	struct slot_state next = {STAGE_TOKENIZE, 0, admission->bodies[choice], 0};
-	gateway->by_slot[slot] = admission->call;
 	if (slot_pass(&svc->run, slot, &admission->mine[choice], next) != SVC_OK) {
 		svc_leave(svc, SVC_STALE);
 		return;
@@ -302,6 +331,10 @@ static enum svc_code seed_make(struct admission *admission, struct svc_err *err)
 {
 	admission->seed = (uint64_t)admission->request->seed;
 	if (admission->request->has_seed)
+		return SVC_OK;
+	/* The same request with the same key gives the same answer, wherever it is asked again. */
+	admission->seed = admission->key->seed;
+	if (admission->key->key_hash)
 		return SVC_OK;
 	if (getrandom(&admission->seed, sizeof admission->seed, 0) !=
 	    (ssize_t)sizeof admission->seed)
@@ -333,55 +366,48 @@ static enum svc_code may_enter(struct gateway *gateway, uint32_t n, struct svc_e
 	return SVC_OK;
 }
 
-static struct gw_call *call_new(struct gateway *gateway, const struct gw_request *request,
-				uint32_t n)
+static struct gw_shape shape_of(const struct gw_request *request)
 {
-	struct gw_call *call = calloc(1, sizeof *call + n * sizeof *call->choices);
-	if (!call)
-		return NULL;
-	call->endpoint = request->endpoint;
-	call->stream = request->stream;
-	call->n_choices = n;
-	call->arrived_us = svc_now_us();
-	call->meta = (struct gw_meta){
-		.created_s = (int64_t)time(NULL),
-		.model = gateway->model_name,
-		.fingerprint = gateway->fingerprint,
-		.chat = request->endpoint == GW_CHAT,
-		.include_usage = request->include_usage,
-		.logprobs = request->logprobs,
-		.echo = request->echo,
-		.token_ids = request->return_token_ids,
-		.keep_special = !request->skip_special,
-		.n = request->n > 0 ? (uint32_t)request->n : 1,
+	return (struct gw_shape){
+		.endpoint = request->endpoint,
+		.stream = request->stream,
+		.meta =
+			{
+				.created_s = (int64_t)time(NULL),
+				.chat = request->endpoint == GW_CHAT,
+				.include_usage = request->include_usage,
+				.logprobs = request->logprobs,
+				.echo = request->echo,
+				.token_ids = request->return_token_ids,
+				.keep_special = !request->skip_special,
+				.n = request->n > 0 ? (uint32_t)request->n : 1,
+			},
 	};
-	return call;
 }
 
-static void call_enter(struct admission *admission, struct gw_http_exchange *exchange)
+static enum svc_code choices_begin(struct admission *admission, struct svc_err *err)
 {
-	struct gateway *gateway = admission->gateway;
 	struct gw_call *call = admission->call;
-	snprintf(call->meta.id, sizeof call->meta.id, "%s-%016" PRIx64 "-%" PRIx64,
-		 call->meta.chat ? "chatcmpl" : "cmpl", gateway->svc->run.ctl->header.run_id,
-		 call->request);
-	call->exchange = exchange;
-	gw_http_exchange_set_user(exchange, call);
-	LIST_INSERT_HEAD(&gateway->calls, call, link);
-	gateway->n_calls++;
-	for (uint32_t i = 0; i < call->n_choices; i++)
-		choice_pass(admission, i);
-	atomic_fetch_add_explicit(
-		&gateway->svc->run.ctl->incs[gateway->svc->run.me].gauge[GAUGE_REQUESTS], 1,
-		memory_order_relaxed);
-	log_line(LOG_LEVEL_DEBUG, call->request, SVC_OK, "admitted: %u choices from %s",
-		 call->n_choices, gw_http_exchange_address(exchange));
+	enum svc_code code = SVC_OK;
+	for (uint32_t i = 0; i < call->n_choices && code == SVC_OK; i++)
+		code = choice_begin(admission, i, err);
+	/* Each of two gateways writes the key first and looks then, so at least one sees the other.
+	 */
+	if (code == SVC_OK && admission->key->key_hash &&
+	    gw_key_is_taken(admission->gateway, admission->key->key_hash, call->request))
+		code = svc_fail(
+			err, SVC_BUSY, __func__,
+			"a request with this Idempotency-Key is being admitted at this moment; "
+			"retry");
+	return code;
 }
 
 enum svc_code gw_admit(struct gateway *gateway, struct gw_http_exchange *exchange,
-		       const struct gw_request *request, struct svc_err *err)
+		       const struct gw_request *request, const struct gw_key *key,
+		       struct svc_err *err)
 {
-	struct admission admission = {.gateway = gateway, .request = request};
+	struct admission admission = {.gateway = gateway, .request = request, .key = key};
+	const struct gw_shape shape = shape_of(request);
 	size_t prompts = request->n_prompts ? request->n_prompts : 1;
 	uint32_t n = is_generation(request) ? (uint32_t)request->n * (uint32_t)prompts : 1;
 	enum svc_code code = may_enter(gateway, n, err);
@@ -389,16 +415,23 @@ enum svc_code gw_admit(struct gateway *gateway, struct gw_http_exchange *exchang
 		code = seed_make(&admission, err);
 	if (code != SVC_OK)
 		return code;
-	admission.call = call_new(gateway, request, n);
+	admission.call = gw_call_new(gateway, &shape, n);
 	if (!admission.call)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	admission.call->keyed = key->key_hash != 0;
 	admission.ticket = atomic_fetch_add(&gateway->svc->run.ctl->counters.next_ticket, 1);
-	for (uint32_t i = 0; i < n && code == SVC_OK; i++)
-		code = choice_begin(&admission, i, err);
+	code = choices_begin(&admission, err);
 	if (code != SVC_OK) {
 		admission_undo(&admission);
 		return code;
 	}
-	call_enter(&admission, exchange);
+	gw_call_enter(gateway, admission.call, exchange);
+	for (uint32_t i = 0; i < n; i++)
+		choice_pass(&admission, i);
+	atomic_fetch_add_explicit(
+		&gateway->svc->run.ctl->incs[gateway->svc->run.me].gauge[GAUGE_REQUESTS], 1,
+		memory_order_relaxed);
+	log_line(LOG_LEVEL_DEBUG, admission.call->request, SVC_OK, "admitted: %u choices from %s",
+		 n, gw_http_exchange_address(exchange));
 	return SVC_OK;
 }

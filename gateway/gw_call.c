@@ -1,3 +1,5 @@
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -43,33 +45,125 @@ static enum svc_code choice_view(struct gateway *gateway, const struct gw_choice
 	return code;
 }
 
-/* ---- the end of a call ---- */
+/* ---- a call's beginning and end ---- */
+
+struct gw_call *gw_call_new(struct gateway *gateway, const struct gw_shape *shape, uint32_t n)
+{
+	struct gw_call *call = calloc(1, sizeof *call + n * sizeof *call->choices);
+	if (!call)
+		return NULL;
+	call->shape = *shape;
+	call->shape.meta.model = gateway->model_name;
+	call->shape.meta.fingerprint = gateway->fingerprint;
+	call->n_choices = n;
+	call->arrived_us = svc_now_us();
+	return call;
+}
+
+static void slot_read(struct gateway *gateway, struct gw_call *call, struct slot_handle handle)
+{
+	gateway->by_slot[handle.slot] = call;
+	gateway->read_here[handle.slot] = handle.generation;
+}
+
+void gw_call_enter(struct gateway *gateway, struct gw_call *call, struct gw_http_exchange *exchange)
+{
+	struct gw_meta *meta = &call->shape.meta;
+	snprintf(meta->id, sizeof meta->id, "%s-%016" PRIx64 "-%" PRIx64,
+		 meta->chat ? "chatcmpl" : "cmpl", gateway->svc->run.ctl->header.run_id,
+		 call->request);
+	call->exchange = exchange;
+	gw_http_exchange_set_user(exchange, call);
+	LIST_INSERT_HEAD(&gateway->calls, call, link);
+	gateway->n_calls++;
+	for (uint32_t i = 0; i < call->n_choices; i++)
+		slot_read(gateway, call, call->choices[i].handle);
+}
+
+static void slot_cancel_now(struct gateway *gateway, struct slot_handle handle)
+{
+	struct slot_state state = slot_load(&gateway->svc->run, handle.slot);
+	slot_cancel(&gateway->svc->run, handle);
+	svc_hint(gateway->svc, state.owner, handle.slot);
+	svc_hint_role(gateway->svc, slot_stage_role(state.stage), handle.slot);
+}
+
+/* Another gateway, or another connection, may have gone on with it: then it isn't ours to end. */
+static bool is_ours(const struct gateway *gateway, struct slot_handle handle)
+{
+	return slot_handle_valid(&gateway->svc->run, handle) && !gateway->by_slot[handle.slot] &&
+	       gw_slot_is_mine(gateway, handle.slot);
+}
 
 /* Slots that are done are freed now, the others when they are (gw_slot_look). */
-static void slots_leave(struct gateway *gateway, struct gw_call *call)
+static void slots_leave(struct gateway *gateway, struct gw_call *call, bool cancel)
 {
 	for (uint32_t i = 0; i < call->n_choices; i++) {
 		struct slot_handle handle = call->choices[i].handle;
-		struct slot_state state = slot_load(&gateway->svc->run, handle.slot);
+		if (gateway->by_slot[handle.slot] != call)
+			continue;
 		gateway->by_slot[handle.slot] = NULL;
-		if (state.stage == STAGE_DONE) {
-			gw_slot_look(gateway, handle.slot);
-		} else {
-			slot_cancel(&gateway->svc->run, handle);
-			svc_hint(gateway->svc, state.owner, handle.slot);
-			svc_hint_role(gateway->svc, slot_stage_role(state.stage), handle.slot);
-		}
+		if (cancel && is_ours(gateway, handle))
+			slot_cancel_now(gateway, handle);
+		gw_slot_look(gateway, handle.slot);
 	}
 }
 
-static void call_end(struct gateway *gateway, struct gw_call *call, enum svc_code result)
+static void call_end(struct gateway *gateway, struct gw_call *call, enum svc_code result,
+		     bool cancel)
 {
-	slots_leave(gateway, call);
+	slots_leave(gateway, call, cancel);
 	gateway->metrics.results[result]++;
 	gw_histogram_add(&gateway->metrics.whole, svc_now_us() - call->arrived_us);
 	LIST_REMOVE(call, link);
 	gateway->n_calls--;
 	free(call);
+}
+
+/* ---- clients that may come back ---- */
+
+static void call_detach(struct gateway *gateway, const struct gw_call *call)
+{
+	struct gw_detached *detached =
+		calloc(1, sizeof *detached + call->n_choices * sizeof *detached->handles);
+	if (!detached)
+		return; /* it runs to its end then */
+	detached->until_us = svc_now_us() + gateway->detach_us;
+	detached->n = call->n_choices;
+	for (uint32_t i = 0; i < call->n_choices; i++)
+		detached->handles[i] = call->choices[i].handle;
+	LIST_INSERT_HEAD(&gateway->detached, detached, link);
+}
+
+static void detached_end(struct gw_detached *detached)
+{
+	LIST_REMOVE(detached, link);
+	free(detached);
+}
+
+void gw_detached_forget(struct gateway *gateway)
+{
+	while (!LIST_EMPTY(&gateway->detached))
+		detached_end(LIST_FIRST(&gateway->detached));
+}
+
+void gw_detached_look(struct gateway *gateway)
+{
+	const struct shm_run *run = &gateway->svc->run;
+	struct gw_detached *next, *detached = LIST_FIRST(&gateway->detached);
+	for (; detached; detached = next) {
+		next = LIST_NEXT(detached, link);
+		if (svc_now_us() < detached->until_us)
+			continue;
+		for (uint32_t i = 0; i < detached->n; i++) {
+			struct slot_handle handle = detached->handles[i];
+			/* An answer that is complete is kept as long as any. */
+			if (is_ours(gateway, handle) &&
+			    slot_load(run, handle.slot).stage != STAGE_DONE)
+				slot_cancel_now(gateway, handle);
+		}
+		detached_end(detached);
+	}
 }
 
 static void event_write(struct gateway *gateway, struct gw_call *call, const char *id,
@@ -96,13 +190,17 @@ void gw_call_fail(struct gateway *gateway, struct gw_call *call, const struct sv
 	} else {
 		gw_reply_error(call->exchange, err);
 	}
-	call_end(gateway, call, err->code);
+	call_end(gateway, call, err->code, true);
 }
 
 void gw_call_gone(struct gateway *gateway, struct gw_call *call)
 {
 	log_line(LOG_LEVEL_DEBUG, call->request, SVC_CANCELLED, "the client went away");
-	call_end(gateway, call, SVC_CANCELLED);
+	/* When this process leaves, its clients can go on with their streams at another. */
+	bool returns = call->keyed || (gateway->svc->leaving && call->shape.stream);
+	if (returns)
+		call_detach(gateway, call);
+	call_end(gateway, call, SVC_CANCELLED, !returns);
 }
 
 static void tokens_count(struct gateway *gateway, struct gw_call *call, uint32_t n)
@@ -148,7 +246,7 @@ static void answer_look(struct gateway *gateway, struct gw_call *call)
 {
 	struct gw_view views[GW_CHOICES_MAX] = {0};
 	struct buf out = {.limit = ANSWER_BYTES_MAX};
-	const struct gw_render render = {&out, &call->meta, &gateway->vocab};
+	const struct gw_render render = {&out, &call->shape.meta, &gateway->vocab};
 	struct svc_err err;
 	bool complete = false;
 	if (views_open(gateway, call, views, &complete, &err) != SVC_OK) {
@@ -159,11 +257,11 @@ static void answer_look(struct gateway *gateway, struct gw_call *call)
 	if (!complete)
 		return;
 	gw_render_answer(&render, views, call->n_choices);
-	for (uint32_t i = 0; i < call->n_choices; i += call->meta.n)
+	for (uint32_t i = 0; i < call->n_choices; i += call->shape.meta.n)
 		gateway->metrics.prompt_tokens += views[i].n_prompt;
 	gw_reply_json(call->exchange, 200, &out);
 	buf_free(&out);
-	call_end(gateway, call, SVC_OK);
+	call_end(gateway, call, SVC_OK, false);
 }
 
 /* ---- a stream ---- */
@@ -179,33 +277,51 @@ static void id_print(const struct gateway *gateway, const struct gw_call *call,
 	gw_event_id_print(ctl->config.secret, 0, &id, out);
 }
 
+/* Code points before token k: a function of the tokens, also for a stream that is taken up in the
+ * middle. */
+static size_t width_before(const struct gw_render *render, struct gw_choice *choice,
+			   const struct gw_view *view, uint32_t k)
+{
+	if (!render->meta->logprobs || render->meta->chat)
+		return 0;
+	if (choice->n_wide == 0)
+		choice->width = gw_render_prompt_width(render, view);
+	while (choice->n_wide < k)
+		choice->width += gw_render_width(render, view, choice->n_wide++);
+	return choice->width;
+}
+
+/* Is everything there that the event before the first token shows? */
+static bool opening_is_known(const struct gw_call *call, const struct gw_view *view)
+{
+	bool scores = call->shape.meta.echo && call->shape.meta.logprobs;
+	return view->tokenized && (!scores || view->n_scored == view->n_prompt ||
+				   view->n_tokens > 0 || view->finish != FINISH_NONE);
+}
+
 /* Renders the choice's next event if there is one. */
 static bool next_event(struct gateway *gateway, struct gw_call *call, uint32_t index,
 		       const struct gw_view *view, struct buf *out)
 {
 	struct gw_choice *choice = &call->choices[index];
-	const struct gw_render render = {out, &call->meta, &gateway->vocab};
-	uint32_t opening = gw_render_has_opening(&call->meta);
-	bool scored = !call->meta.echo || !call->meta.logprobs ||
-		      view->n_scored == view->n_prompt || view->n_tokens > 0 ||
-		      view->finish != FINISH_NONE;
-	if (opening && choice->sent == 0) {
-		if (!view->tokenized || !scored)
+	const struct gw_render render = {out, &call->shape.meta, &gateway->vocab};
+	uint32_t opening = gw_render_has_opening(&call->shape.meta);
+	if (choice->sent < opening) {
+		if (!opening_is_known(call, view))
 			return false;
 		gw_render_opening(&render, index, view);
 	} else if (choice->sent < opening + view->n_tokens) {
 		uint32_t k = choice->sent - opening;
-		bool wide = call->meta.logprobs && !call->meta.chat;
-		if (wide && k == 0)
-			choice->width = gw_render_prompt_width(&render, view);
-		gw_render_token(&render, index, view, k, choice->width);
-		choice->width += wide ? gw_render_width(&render, view, k) : 0;
+		gw_render_token(&render, index, view, k, width_before(&render, choice, view, k));
 		tokens_count(gateway, call, 1);
 	} else if (view->finish != FINISH_NONE) {
-		gw_render_finish(&render, index, view->finish);
 		choice->ended = true;
 		choice->n_prompt = view->n_prompt;
 		choice->n_tokens = view->n_tokens;
+		/* The client may have seen this event before it came back. */
+		if (choice->sent > opening + view->n_tokens)
+			return false;
+		gw_render_finish(&render, index, view->finish);
 	} else {
 		return false;
 	}
@@ -217,20 +333,20 @@ static void stream_end(struct gateway *gateway, struct gw_call *call)
 {
 	struct buf json = {0};
 	struct gw_usage usage = {0};
-	const struct gw_render render = {&json, &call->meta, &gateway->vocab};
+	const struct gw_render render = {&json, &call->shape.meta, &gateway->vocab};
 	for (uint32_t i = 0; i < call->n_choices; i++) {
-		usage.n_prompt += i % call->meta.n ? 0 : call->choices[i].n_prompt;
+		usage.n_prompt += i % call->shape.meta.n ? 0 : call->choices[i].n_prompt;
 		usage.n_answer += call->choices[i].n_tokens;
 	}
 	gateway->metrics.prompt_tokens += usage.n_prompt;
-	if (call->meta.include_usage) {
+	if (call->shape.meta.include_usage) {
 		gw_render_usage(&render, &usage);
 		event_write(gateway, call, "", &json);
 	}
 	gw_http_reply_write(call->exchange, span_of("data: [DONE]\n\n"));
 	gw_http_reply_end(call->exchange);
 	buf_free(&json);
-	call_end(gateway, call, SVC_OK);
+	call_end(gateway, call, SVC_OK, false);
 }
 
 static void stream_begin(struct gw_call *call)
@@ -329,14 +445,14 @@ static enum svc_code text_answer(struct gateway *gateway, const struct gw_call *
 				 const struct body *body, struct buf *out, struct svc_err *err)
 {
 	const struct shm_run *run = &gateway->svc->run;
-	uint32_t n = call->endpoint == GW_TOKENIZE ? atomic_load(&body->n_prompt)
-						   : atomic_load(&body->n_out);
-	enum body_region region = call->endpoint == GW_TOKENIZE ? REGION_IDS : REGION_OUT;
+	uint32_t n = call->shape.endpoint == GW_TOKENIZE ? atomic_load(&body->n_prompt)
+							 : atomic_load(&body->n_out);
+	enum body_region region = call->shape.endpoint == GW_TOKENIZE ? REGION_IDS : REGION_OUT;
 	const void *bytes =
 		body_region(run, body, region, region == REGION_IDS ? 4ull * n : n, NULL);
 	if (!bytes)
 		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");
-	if (call->endpoint == GW_TOKENIZE) {
+	if (call->shape.endpoint == GW_TOKENIZE) {
 		buf_print(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, run->ctx);
 		ids_append(out, bytes, n);
 		buf_print(out, "]}");
@@ -360,7 +476,7 @@ static void text_look(struct gateway *gateway, struct gw_call *call)
 		code = text_answer(gateway, call, seen.body, &out, &err);
 	if (code == SVC_OK) {
 		gw_reply_json(call->exchange, 200, &out);
-		call_end(gateway, call, SVC_OK);
+		call_end(gateway, call, SVC_OK, false);
 	} else {
 		gw_call_fail(gateway, call, &err);
 	}
@@ -391,9 +507,9 @@ void gw_call_look(struct gateway *gateway, struct gw_call *call)
 		       !blocked)
 			;
 		gw_call_fail(gateway, call, &err);
-	} else if (!(call->endpoint & (GW_CHAT | GW_COMPLETIONS))) {
+	} else if (!(call->shape.endpoint & (GW_CHAT | GW_COMPLETIONS))) {
 		text_look(gateway, call);
-	} else if (call->stream) {
+	} else if (call->shape.stream) {
 		stream_look(gateway, call);
 	} else {
 		answer_look(gateway, call);

@@ -16,6 +16,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
+#include "services/bus.h"
 #include "shm/body.h"
 #include "shm/incarnation.h"
 #include "shm/slot.h"
@@ -29,6 +30,8 @@
 struct pipeline {
 	struct shm_run keeper, tokenizer, worker, sampler;
 };
+
+static struct bus *bus; /* the sampler's */
 
 /* One slot in one role's hands. */
 struct turn {
@@ -107,6 +110,8 @@ static void turn_pass(struct turn *turn, enum slot_stage stage)
 	const struct slot_state next = {stage, 0, turn->mine.body, 0};
 	if (slot_pass(turn->run, turn->slot, &turn->mine, next) != SVC_OK)
 		fprintf(stderr, "slot %u: the swap failed\n", turn->slot);
+	struct msg hint = {.kind = MSG_LOOK, .n_slots = 1, .slots = {turn->slot}};
+	bus_send(bus, atomic_load(&turn->run->slots[turn->slot].gateway), &hint);
 }
 
 static void turn_fail(struct turn *turn, enum svc_code code, const char *message)
@@ -315,11 +320,17 @@ int main(int argc, char **argv)
 	join(&pipeline.tokenizer, argv[1], bulk, ROLE_TOKENIZER);
 	join(&pipeline.worker, argv[1], bulk, ROLE_WORKER);
 	join(&pipeline.sampler, argv[1], bulk, ROLE_SAMPLER);
+	if (bus_open(&pipeline.sampler, &bus, &err) != SVC_OK)
+		die(&err);
 	printf("ready\n");
 	fflush(stdout);
 	struct pollfd input = {STDIN_FILENO, POLLIN, 0};
 	for (;;) {
 		char byte;
+		struct msg ignored;
+		bus_refresh(bus);
+		while (bus_receive(bus, &ignored))
+			;
 		step(&pipeline);
 		inc_beat(&pipeline.tokenizer);
 		inc_beat(&pipeline.worker);

@@ -27,6 +27,10 @@ static const struct opt options[] = {
 	 "web origins that may use this server, comma-separated, or *"},
 	{"keep-alive-s", OPT_REAL, "10", 0.05, 3600, NULL,
 	 "a waiting event stream gets a comment line this often (s)"},
+	{"keep-s", OPT_REAL, "600", 0, 86400, NULL,
+	 "a complete answer that somebody may come back for is kept this long (s)"},
+	{"detach-s", OPT_REAL, "30", 0, 86400, NULL,
+	 "a request with an Idempotency-Key runs on this long without its client (s)"},
 	{"no-worker-s", OPT_REAL, "60", 0, 86400, NULL,
 	 "requests fail when a role has had no instance for this long (s)"},
 	{"max-body-bytes", OPT_INT, "16777216", 1024, 1073741824, NULL, "of one request"},
@@ -55,12 +59,18 @@ static void serve(struct gateway *gateway, struct gw_http_exchange *exchange,
 		  enum gw_endpoint endpoint)
 {
 	struct gw_request *request = NULL;
+	struct gw_key key = {0};
 	struct svc_err err = {0};
+	bool found = false;
 	enum svc_code code = gw_request_read(endpoint, gw_http_exchange_request(exchange)->body,
 					     &gateway->limits, &request, &err);
 	gateway->metrics.requests[__builtin_ctz((unsigned)endpoint)]++;
 	if (code == SVC_OK)
-		code = gw_admit(gateway, exchange, request, &err);
+		code = gw_key_read(gateway, exchange, endpoint, &key, &err);
+	if (code == SVC_OK && (key.has_at || key.key_hash))
+		code = gw_resume(gateway, exchange, &key, &found, &err);
+	if (code == SVC_OK && !found)
+		code = gw_admit(gateway, exchange, request, &key, &err);
 	gw_request_free(request);
 	if (code != SVC_OK) {
 		result_note(gateway, code);
@@ -100,6 +110,7 @@ static const struct gw_route routes[] = {
 	{"POST", "/tokenize", serve_tokenize},
 	{"POST", "/detokenize", serve_detokenize},
 	{"POST", "/apply-template", serve_template},
+	{"GET", "/v1/streams/", gw_serve_stream},
 	{"GET", "/v1/models", gw_serve_models},
 	{"GET", "/v1/models/", gw_serve_model},
 	{"GET", "/ready", gw_serve_ready},
@@ -186,7 +197,7 @@ static void vocab_look(struct gateway *gateway)
 /* Text is all that a call wants that is not yet, or not only, tokens. */
 static bool needs(const struct gw_call *call, enum shm_role role)
 {
-	bool generates = call->endpoint & (GW_CHAT | GW_COMPLETIONS);
+	bool generates = call->shape.endpoint & (GW_CHAT | GW_COMPLETIONS);
 	return role == ROLE_TOKENIZER ? !generates || !call->first_us : generates;
 }
 
@@ -218,6 +229,7 @@ static void tick(struct svc *svc)
 	vocab_look(gateway);
 	gw_ready_look(gateway);
 	calls_look(gateway);
+	gw_detached_look(gateway);
 	if (now - gateway->quarantine_us > QUARANTINE_EVERY_US) {
 		svc_quarantine_sweep(svc);
 		gateway->quarantine_us = now;
@@ -307,6 +319,8 @@ static void limits_set(struct gateway *gateway)
 	};
 	gateway->queue = (uint32_t)opt_int(set, "queue");
 	gateway->keep_alive_us = (uint64_t)(opt_real(set, "keep-alive-s") * 1e6);
+	gateway->keep_us = (uint64_t)(opt_real(set, "keep-s") * 1e6);
+	gateway->detach_us = (uint64_t)(opt_real(set, "detach-s") * 1e6);
 	gateway->no_worker_us = (uint64_t)(opt_real(set, "no-worker-s") * 1e6);
 	gateway->router = (struct gw_router){routes, sizeof routes / sizeof *routes,
 					     opt_string(set, "cors-origins")};
@@ -342,8 +356,10 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	gateway->svc = svc;
 	gateway->claim_fd = -1;
 	LIST_INIT(&gateway->calls);
+	LIST_INIT(&gateway->detached);
 	gateway->by_slot = calloc(svc->run.n_table, sizeof(struct gw_call *));
-	if (!gateway->by_slot)
+	gateway->read_here = calloc(svc->run.n_table, sizeof *gateway->read_here);
+	if (!gateway->by_slot || !gateway->read_here)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	limits_set(gateway);
 	vocab_look(gateway);
@@ -354,12 +370,14 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 static void stop(struct svc *svc)
 {
 	struct gateway *gateway = svc->role_state;
-	/* Whoever still waits is cut off: its slots are cancelled by `gone`. */
+	/* Whoever still waits is cut off; streams can be gone on with at another gateway. */
 	gateway->server = gw_http_server_free(gateway->server);
+	gw_detached_forget(gateway);
 	svc_hint_flush(svc);
 	if (gateway->claim_fd >= 0)
 		close(gateway->claim_fd);
 	free(gateway->by_slot);
+	free(gateway->read_here);
 	free(gateway);
 	svc->role_state = NULL;
 }

@@ -1,4 +1,5 @@
-#include "base/log.h"
+#include <time.h>
+
 #include "gateway/gw_state.h"
 #include "shm/incarnation.h"
 
@@ -41,6 +42,48 @@ static bool gateway_is_gone(const struct shm_run *run, uint32_t entry)
 	       inc_role(run, entry) != ROLE_GATEWAY || inc_is_dead(run, entry);
 }
 
+static uint64_t real_now_us(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+static bool is_stream(const struct shm_run *run, uint32_t slot, struct slot_state seen)
+{
+	const struct body *body = body_get(run, seen.body, slot);
+	struct gw_shape shape;
+	struct svc_err err;
+	struct span text = {NULL, 0};
+	if (body && body->kind == BODY_GENERATE)
+		text.ptr = body_region(run, body, REGION_META, 0, &text.len);
+	return text.ptr && gw_shape_read(text, &shape, &err) == SVC_OK && shape.stream;
+}
+
+/* Somebody may come back for the answer: who has its key, or saw its first events from a gateway
+ * that died. */
+static bool is_kept(struct gateway *gateway, uint32_t slot, struct slot_state seen, bool orphan)
+{
+	const struct shm_run *run = &gateway->svc->run;
+	struct slot_line *line = &run->slots[slot];
+	uint64_t now = real_now_us(), ended = atomic_load(&line->ended_us);
+	if (slot_is_cancelled(run, slot))
+		return false;
+	if (!atomic_load(&line->key_hash) && !(orphan && is_stream(run, slot, seen)))
+		return false;
+	/* A clock that was set back doesn't keep an answer for ever: it counts anew. */
+	if (ended == 0 || ended > now)
+		atomic_store(&line->ended_us, now);
+	return ended == 0 || now - ended <= gateway->keep_us;
+}
+
+bool gw_slot_is_mine(const struct gateway *gateway, uint32_t slot)
+{
+	const struct slot_line *line = &gateway->svc->run.slots[slot];
+	return atomic_load(&line->gateway) == gateway->svc->run.me &&
+	       atomic_load(&line->generation) == gateway->read_here[slot];
+}
+
 void gw_slot_look(struct gateway *gateway, uint32_t slot)
 {
 	const struct shm_run *run = &gateway->svc->run;
@@ -50,10 +93,32 @@ void gw_slot_look(struct gateway *gateway, uint32_t slot)
 		/* Our own are never left in FILL by a callback. */
 		if (seen.owner != run->me && gateway_is_gone(run, seen.owner))
 			slot_drop(gateway, slot, seen);
-	} else if (seen.stage == STAGE_DONE) {
-		if (reader == run->me ? !gateway->by_slot[slot] : gateway_is_gone(run, reader))
+	} else if (seen.stage == STAGE_DONE && !gateway->by_slot[slot]) {
+		bool mine = gw_slot_is_mine(gateway, slot);
+		bool orphan = !mine && (reader == run->me || gateway_is_gone(run, reader));
+		if ((mine || orphan) && !is_kept(gateway, slot, seen, orphan))
 			slot_drop(gateway, slot, seen);
 	}
+}
+
+bool gw_slot_evict(struct gateway *gateway)
+{
+	const struct shm_run *run = &gateway->svc->run;
+	uint64_t oldest = UINT64_MAX;
+	uint32_t victim = 0;
+	struct slot_state word = {STAGE_FREE, 0, 0, 0};
+	for (uint32_t slot = 0; slot < run->n_table; slot++) {
+		struct slot_state seen = slot_load(run, slot);
+		uint64_t ended = atomic_load(&run->slots[slot].ended_us);
+		if (seen.stage != STAGE_DONE || gateway->by_slot[slot] || !ended || ended >= oldest)
+			continue;
+		oldest = ended;
+		victim = slot;
+		word = seen;
+	}
+	if (oldest != UINT64_MAX)
+		slot_drop(gateway, victim, word);
+	return oldest != UINT64_MAX;
 }
 
 uint32_t gw_slots_busy(const struct gateway *gateway)

@@ -5,6 +5,7 @@
 
 #include "gateway/api_request.h"
 #include "gateway/event_id.h"
+#include "gateway/gw_meta.h"
 #include "gateway/http_listen.h"
 #include "gateway/http_server.h"
 #include "gateway/metrics.h"
@@ -17,25 +18,44 @@
 /* One choice: a slot of the request table while it holds this request. */
 struct gw_choice {
 	struct slot_handle handle;
+	size_t width; /* code points of the text of the first n_wide tokens */
+	uint32_t n_wide;
 	uint32_t sent; /* events given to the client: the opening, tokens, the finish */
-	size_t width;  /* code points of the text of the tokens sent, for log-probabilities */
-	bool ended;    /* its finish event was given */
 	uint32_t n_prompt, n_tokens; /* for the usage, when it ended */
+	bool ended;		     /* its finish event was given */
 };
 
 struct gw_call {
 	LIST_ENTRY(gw_call) link;
 	struct gw_http_exchange *exchange;
-	struct gw_meta meta;
-	enum gw_endpoint endpoint;
-	bool stream, streaming; /* asked for; its head is written */
+	struct gw_shape shape;
 	uint64_t request;
 	uint64_t arrived_us, first_us, last_us; /* CLOCK_MONOTONIC: arrival, first and last token */
 	uint64_t written_us;			/* last byte given to the client */
+	bool streaming;				/* the stream's head is written */
+	bool keyed;				/* came with an Idempotency-Key */
 	uint32_t n_choices;
 	struct gw_choice choices[];
 };
 
+/* How a request says which one it is. */
+struct gw_key {
+	uint64_t key_hash;     /* of the Idempotency-Key; 0: none */
+	uint64_t content_hash; /* of endpoint and body; 0: not to be compared */
+	uint64_t seed;	       /* for requests without one */
+	bool has_at;
+	struct gw_event_id at; /* the last event that the client has seen */
+};
+
+/* A request whose client has gone and may come back. */
+struct gw_detached {
+	LIST_ENTRY(gw_detached) link;
+	uint64_t until_us;
+	uint32_t n;
+	struct slot_handle handles[];
+};
+
+LIST_HEAD(gw_detached_list, gw_detached);
 LIST_HEAD(gw_calls, gw_call);
 
 struct gateway {
@@ -51,23 +71,44 @@ struct gateway {
 	uint32_t next_slot; /* where to look for a free one */
 	uint32_t queue;	    /* choices that may wait */
 	uint64_t keep_alive_us, no_worker_us;
+	uint64_t keep_us, detach_us;
+	struct gw_detached_list detached;
 	uint64_t quarantine_us; /* last sweep */
 	bool draining;
 	uint64_t closing_us; /* when it stopped listening */
 	struct gw_calls calls;
 	uint32_t n_calls;
-	uint64_t n_requests;		       /* for X-Request-Id */
-	struct gw_call **by_slot;	       /* [n_table]: the call that reads a slot, or NULL */
+	uint64_t n_requests;	  /* for X-Request-Id */
+	struct gw_call **by_slot; /* [n_table]: the call that reads a slot, or NULL */
+	uint64_t *read_here;	  /* [n_table]: generation that this process has read there */
 	uint64_t missing_since_us[ROLE_COUNT]; /* 0: the role has a ready instance */
 	struct gw_metrics metrics;
 };
 
-/* gw_admit.c: a request becomes slots. The call is then among gateway->calls. SVC_BUSY: the queue
- * is full. */
+/* gw_admit.c: a request becomes slots and a call. SVC_BUSY: the queue is full. */
 enum svc_code gw_admit(struct gateway *gateway, struct gw_http_exchange *exchange,
-		       const struct gw_request *request, struct svc_err *err) SVC_CHECKED;
+		       const struct gw_request *request, const struct gw_key *key,
+		       struct svc_err *err) SVC_CHECKED;
+
+/* gw_resume.c: requests that are there already. */
+/* Idempotency-Key and Last-Event-ID of a request. */
+enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
+			  enum gw_endpoint endpoint, struct gw_key *ret_key,
+			  struct svc_err *err) SVC_CHECKED;
+/* Goes on with the request that key names. *ret_found false: there is none, and its Idempotency-Key
+ * is free. SVC_GONE: the one that an event id names is no more. SVC_CONFLICT: it was another
+ * request. */
+enum svc_code gw_resume(struct gateway *gateway, struct gw_http_exchange *exchange,
+			const struct gw_key *key, bool *ret_found, struct svc_err *err) SVC_CHECKED;
+/* Does another slot hold this Idempotency-Key, taken before this request was? */
+bool gw_key_is_taken(const struct gateway *gateway, uint64_t key_hash, uint64_t request);
+void gw_serve_stream(void *context, struct gw_http_exchange *exchange);
 
 /* gw_call.c: from slots to the client. */
+struct gw_call *gw_call_new(struct gateway *gateway, const struct gw_shape *shape, uint32_t n);
+/* Its choices are known: from here on it is looked at. */
+void gw_call_enter(struct gateway *gateway, struct gw_call *call,
+		   struct gw_http_exchange *exchange);
 /* Gives the client what there is to give; ends the call if it is complete. */
 void gw_call_look(struct gateway *gateway, struct gw_call *call);
 /* Ends it with an error, as an object or as the last event. */
@@ -76,6 +117,9 @@ void gw_call_fail(struct gateway *gateway, struct gw_call *call, const struct sv
 void gw_call_gone(struct gateway *gateway, struct gw_call *call);
 /* A comment line, so that nothing between us and the client takes the silence for death. */
 void gw_call_keep_alive(struct gateway *gateway, struct gw_call *call);
+/* Cancels what has waited long enough for its client. */
+void gw_detached_look(struct gateway *gateway);
+void gw_detached_forget(struct gateway *gateway);
 
 /* gw_slots.c: slots and bodies without a call. */
 /* A slot in FILL or DONE that no call of ours reads: frees it if it is ours, or its gateway's that
@@ -83,6 +127,11 @@ void gw_call_keep_alive(struct gateway *gateway, struct gw_call *call);
 void gw_slot_look(struct gateway *gateway, uint32_t slot);
 /* From FILL (mine) to FREE. false: this process was fenced and must leave. */
 bool gw_slot_free(struct gateway *gateway, uint32_t slot, struct slot_state *mine);
+/* Makes room by forgetting the oldest kept answer. false: none is kept. */
+bool gw_slot_evict(struct gateway *gateway);
+/* Is it this process that reads the slot's request? An entry's successor has the same number in the
+ * line. */
+bool gw_slot_is_mine(const struct gateway *gateway, uint32_t slot);
 /* Slots that are neither free nor done. */
 uint32_t gw_slots_busy(const struct gateway *gateway);
 

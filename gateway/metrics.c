@@ -86,6 +86,8 @@ void gw_metrics_print(struct buf *out, const struct gw_metrics *metrics)
 		      metrics->events);
 	counter_print(out, "lockstep_sse_keep_alives_total", "Comment lines written while waiting.",
 		      metrics->keep_alives);
+	counter_print(out, "lockstep_resumed_total", "Requests gone on with by a returning client.",
+		      metrics->resumed);
 	gw_histogram_print(out, "lockstep_time_to_first_token_seconds",
 			   "From the request's arrival to its first token.", &metrics->first_token);
 	gw_histogram_print(out, "lockstep_time_between_tokens_seconds",

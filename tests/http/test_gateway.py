@@ -78,7 +78,7 @@ class Gateway:
         assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), data
         return events_of(data.decode()), data.decode()
 
-    def open_stream(self, path, receive_buffer=None, **body):
+    def open_stream(self, path, headers=(), receive_buffer=None, **body):
         """A socket on which the request has been sent."""
         connection = socket.socket()
         if receive_buffer:
@@ -86,17 +86,22 @@ class Gateway:
         connection.settimeout(20)
         connection.connect(("127.0.0.1", self.port()))
         text = json.dumps(body).encode()
-        connection.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-                           % (path.encode(), len(text)) + text)
+        fields = {"Host": "a", "Content-Type": "application/json", "Content-Length": len(text), **dict(headers)}
+        head = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
+        connection.sendall("\r\n".join(head).encode() + text)
         return connection
 
     def metric(self, name):
         found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics"), re.M)
         return float(found[1]) if found else None
 
-    def busy(self):
-        return sum(self.metric(f'lockstep_slots{{stage="{stage}"}}')
-                   for stage in ("fill", "tokenize", "compute", "sample", "reclaim", "done"))
+    def busy(self, *but):
+        stages = {"fill", "tokenize", "compute", "sample", "reclaim", "done"}.difference(but)
+        return sum(self.metric(f'lockstep_slots{{stage="{stage}"}}') for stage in stages)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -158,14 +163,14 @@ def gateway_with(*options, **more):
 def gateway():
     with gateway_with("--max-choices", 8) as server:
         yield server
-        until(lambda: server.busy() == 0)
+        until(lambda: server.busy("done") == 0)
 
 
 @pytest.fixture(scope="module")
 def slow():
     with gateway_with("--keep-alive-s", 0.1, "--queue", 2, step_us=20000) as server:
         yield server
-        until(lambda: server.busy() == 0)
+        until(lambda: server.busy("done") == 0)
 
 
 USER = [{"role": "user", "content": "hällo"}]
@@ -442,7 +447,7 @@ def test_a_request_with_too_many_choices_takes_none(slow):
 
 def test_a_client_that_does_not_read_is_dropped_and_its_slots_freed():
     with gateway_with("--output-bytes", 4096, "--write-timeout-s", 0.7) as server:
-        connection = server.open_stream("/v1/completions", 2048, prompt="!flood " + "x" * 90, stream=True, logprobs=20,
+        connection = server.open_stream("/v1/completions", receive_buffer=2048, prompt="!flood " + "x" * 90, stream=True, logprobs=20,
                                         n=16, max_tokens=400)
         until(lambda: server.metric("lockstep_http_dropped_slow_total") == 1)
         until(lambda: server.busy() == 0)
@@ -453,7 +458,7 @@ def test_a_client_that_does_not_read_is_dropped_and_its_slots_freed():
 def test_a_client_that_reads_slowly_gets_everything():
     with gateway_with("--output-bytes", 4096) as server:
         body = {"prompt": "!flood " + "x" * 50, "logprobs": 5, "max_tokens": 300, "stream": True}
-        with server.open_stream("/v1/completions", 2048, **body) as connection:
+        with server.open_stream("/v1/completions", receive_buffer=2048, **body) as connection:
             connection.sendall(b"GET /live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             text = b""
             while piece := connection.recv(3000):
@@ -500,14 +505,191 @@ def test_not_ready_without_a_pipeline():
 
 
 def test_a_successor_frees_what_a_killed_gateway_left():
-    with gateway_with(step_us=2000) as server:
+    with gateway_with("--keep-s", 0, step_us=2000) as server:
         clients = [server.open_stream("/v1/completions", prompt="!flood " + "x" * 30, stream=True) for _ in range(5)]
         clients += [server.open_stream("/v1/completions", prompt="abc") for _ in range(3)]
         until(lambda: server.busy() >= 5)
-        server.process.kill()
-        server.process.wait()
+        server.kill()
         server.start()
         until(lambda: server.busy() == 0)
         assert server.post("/v1/completions", prompt="abc")["choices"][0]["text"] == "abc"
         for client in clients:
             client.close()
+
+
+# ---- clients that come back
+
+def blocks_of(text):
+    """The events as sent, without the head, the chunks' frames and comment lines."""
+    body = re.sub(rb"\r\n[0-9a-f]+\r\n|^.*?\r\n\r\n[0-9a-f]+\r\n", b"", text, count=0, flags=re.S)
+    return [block for block in body.decode().split("\n\n") if block.startswith(("id: ", "data: "))]
+
+
+def id_of(block):
+    return block.split("\n")[0].removeprefix("id: ")
+
+
+def read_events(connection, n):
+    """The first n whole events of a stream."""
+    text = b""
+    while text.count(b"\n\n\r\n") < n:
+        piece = connection.recv(1)
+        assert piece
+        text += piece
+    return blocks_of(text)[:n]
+
+
+def whole_stream(server, headers=(), method="POST", path="/v1/completions", **body):
+    status, _, data = server.request(method, path, body or None, headers)
+    assert status == 200, data
+    return [block for block in data.decode().split("\n\n") if block.startswith(("id: ", "data: "))]
+
+
+def contents(blocks):
+    """What a client makes of them: without ids, which name the request."""
+    events = []
+    for block in blocks:
+        data = block.split("data: ", 1)[1]
+        events.append(data if data == "[DONE]" else {**json.loads(data), "id": 0, "created": 0})
+    return events
+
+
+STREAMS = [{"prompt": "hällo 🦙 again"}, {"prompt": "hällo", "echo": True, "logprobs": 2},
+           {"prompt": ["abcdefgh", "12345678"], "n": 2, "logprobs": 0, "return_token_ids": True},
+           {"prompt": "abcdefghij", "stream_options": {"include_usage": True}}]
+
+
+def by_choice(blocks):
+    """Events of several choices may interleave differently."""
+    rows = {}
+    for event in contents(blocks):
+        key = "end" if event == "[DONE]" or not event["choices"] else event["choices"][0]["index"]
+        rows.setdefault(key, []).append(event)
+    return rows
+
+
+@pytest.mark.parametrize("body", STREAMS)
+@pytest.mark.parametrize("cut", [1, 3, 6])
+def test_a_killed_gateways_stream_goes_on_at_its_successor(body, cut):
+    body = {**body, "stream": True}
+    with gateway_with(step_us=3000) as server:
+        undisturbed = whole_stream(server, **body)
+        connection = server.open_stream("/v1/completions", **body)
+        first = read_events(connection, cut)
+        server.kill()
+        connection.close()
+        server.start()
+        until(lambda: server.request("GET", "/ready")[0] == 200)
+        rest = whole_stream(server, method="GET", path="/v1/streams/" + id_of(first[-1]))
+        assert by_choice(first + rest) == by_choice(undisturbed)
+        # The same place again gives the same bytes.
+        again = whole_stream(server, method="GET", path="/v1/streams/" + id_of(first[-1]))
+        assert by_choice(again) == by_choice(rest)
+
+
+def test_an_idempotency_key_brings_the_same_answer(gateway):
+    body = {"prompt": "hällo", "logprobs": 1}
+    key = {"Idempotency-Key": "k1"}
+    _, _, first = gateway.request("POST", "/v1/completions", body, key)
+    _, _, second = gateway.request("POST", "/v1/completions", body, key)
+    assert first == second and b"h\xc3\xa4llo" in first
+    _, _, other = gateway.request("POST", "/v1/completions", body, {"Idempotency-Key": "k2"})
+    assert json.loads(other)["id"] != json.loads(first)["id"]
+    status, _, data = gateway.request("POST", "/v1/completions", {**body, "n": 2}, key)
+    assert status == 422 and json.loads(data)["error"]["code"] == "idempotency_key_reused"
+    status, _, data = gateway.request("POST", "/v1/completions", body, {"Idempotency-Key": "a b"})
+    assert status == 400 and json.loads(data)["error"]["param"] == "Idempotency-Key"
+
+
+def test_a_keyed_stream_is_gone_on_with_after_a_cut():
+    body = {"prompt": "abcdefghijklmnop", "stream": True}
+    key = {"Idempotency-Key": "mine"}
+    with gateway_with(step_us=10000) as server:
+        connection = server.open_stream("/v1/completions", {"Idempotency-Key": "mine"}, **body)
+        first = read_events(connection, 3)
+        connection.close()
+        rest = whole_stream(server, {**key, "Last-Event-ID": id_of(first[-1])}, **body)
+        assert contents(first + rest) == contents(whole_stream(server, **body))
+        # Without a place it starts from the beginning, with the same bytes.
+        assert whole_stream(server, key, **body) == first + rest
+        # A place needs the same body.
+        status, _, data = server.request("POST", "/v1/completions", {**body, "n": 2}, {"Last-Event-ID": id_of(first[-1])})
+        assert status == 422
+
+
+def test_a_running_stream_can_be_taken_over():
+    body = {"prompt": "abcdefghijklmnop", "stream": True}
+    with gateway_with(step_us=10000) as server:
+        before = server.open_stream("/v1/completions", {"Idempotency-Key": "mine"}, **body)
+        text = read_until(before, b"\n\n\r\n")
+        after = whole_stream(server, {"Idempotency-Key": "mine"}, **body)
+        assert after[-1] == "data: [DONE]" and len(after) == 16 + 1 + 1 + 1
+        while piece := before.recv(65536):
+            text += piece
+            if b"0\r\n\r\n" in text:
+                break
+        assert b'"code":"stale"' in text and b"[DONE]" not in text
+        before.close()
+
+
+def test_a_keyed_request_without_client_is_cancelled_in_time():
+    with gateway_with("--detach-s", 0.3) as server:
+        server.open_stream("/v1/completions", {"Idempotency-Key": "x"}, prompt="!wait", stream=True).close()
+        until(lambda: server.metric('lockstep_results_total{code="cancelled"}') == 1)
+        assert server.busy() == 1
+        until(lambda: server.busy() == 0, 3)
+        answer = server.open_stream("/v1/completions", {"Idempotency-Key": "y"}, prompt="abc")
+        answer.close()
+        time.sleep(0.6)
+        _, _, data = server.request("POST", "/v1/completions", {"prompt": "abc"}, {"Idempotency-Key": "y"})
+        assert json.loads(data)["choices"][0]["text"] == "abc" and server.metric("lockstep_resumed_total") == 1
+
+
+def test_a_stream_without_key_ends_with_its_client(slow):
+    connection = slow.open_stream("/v1/completions", prompt="!flood x", stream=True)
+    first = read_events(connection, 2)
+    connection.close()
+    until(lambda: slow.busy() == 0)
+    status, _, data = slow.request("GET", "/v1/streams/" + id_of(first[-1]))
+    assert status == 410 and json.loads(data)["error"]["code"] == "stream_lost"
+
+
+def test_event_ids_cannot_be_made_up(slow):
+    connection = slow.open_stream("/v1/completions", {"Idempotency-Key": "q"}, prompt="!flood x", stream=True,
+                                  max_tokens=40)
+    place = id_of(read_events(connection, 2)[-1])
+    connection.close()
+    run, request, at, tag = place.split(".")
+    for bad in (f"{run}.{request}.1.{tag}", f"{run}.1.{at}.{tag}", f"{run}.{request}.{at}.{'0' * 16}", "x", f"{place}0"):
+        assert slow.request("GET", "/v1/streams/" + bad)[0] == 404
+    other = "%016x" % (int(run, 16) ^ 1)
+    status, _, data = slow.request("GET", f"/v1/streams/{other}.{request}.{at}.{tag}")
+    assert status == 410 and json.loads(data)["error"]["code"] == "stream_lost"
+    # To its end, or it would run on for --detach-s.
+    whole_stream(slow, method="GET", path="/v1/streams/" + place)
+
+
+def test_kept_answers_give_way_to_new_requests():
+    with gateway_with() as server:
+        for i in range(150):  # the table has 64 slots
+            status, _, _ = server.request("POST", "/v1/completions", {"prompt": "abc"}, {"Idempotency-Key": f"k{i}"})
+            assert status == 200
+        _, _, data = server.request("POST", "/v1/completions", {"prompt": "abc"}, {"Idempotency-Key": "k149"})
+        assert server.metric("lockstep_resumed_total") == 1
+
+
+def test_two_gateways_of_one_run():
+    body = {"prompt": "abcdefghijklmnopqrst", "stream": True}
+    with gateway_with(step_us=5000) as server:
+        undisturbed = whole_stream(server, **body)
+        connection = server.open_stream("/v1/completions", {"Idempotency-Key": "z"}, **body)
+        first = read_events(connection, 3)
+        killed = server.process
+        server.start()  # beside the other
+        killed.kill()
+        killed.wait()
+        connection.close()
+        until(lambda: server.request("GET", "/ready")[0] == 200)
+        rest = whole_stream(server, {"Idempotency-Key": "z", "Last-Event-ID": id_of(first[-1])}, **body)
+        assert contents(first + rest) == contents(undisturbed)
+        assert whole_stream(server, {"Idempotency-Key": "z"}, **body) == first + rest
