@@ -1,5 +1,6 @@
 /* The AVX2 form. */
 
+#define SIMD_VNNI 0
 #include "npu-worker/kernels/simd_avx2.inc"
 
 #include "npu-worker/kernels/attention_simd.inc"
@@ -7,7 +8,7 @@
 #include "npu-worker/kernels/matmul_simd.inc"
 
 const struct kernels kernels_avx2 = {
-	.name = "avx2",
+	.name = "avx2-plain",
 	.quantise = quantise,
 	.matmul = matmul,
 	.attention = attention,

@@ -4,7 +4,8 @@
 #include "base/fmath.h"
 #include "npu-worker/kernels/attention.h"
 
-extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512, kernels_avx512_vnni;
+extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx2_vnni, kernels_avx512,
+	kernels_avx512_vnni;
 /* The form `index`, best first; NULL past the end. *ret_runs: whether this CPU can run it. */
 const struct kernels *kernels_form(size_t index, bool *ret_runs);
 void kernels_scalar_attention(const struct kernels_attention *job);

@@ -10,6 +10,7 @@ kernels_flags(form_avx512_vnni.c -O3 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -m
 kernels_flags(form_avx512.c -O3 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
 	-mprefer-vector-width=512)
 kernels_flags(form_avx2.c -O3 -mavx2 -mfma -mf16c)
+kernels_flags(form_avx2_vnni.c -O3 -mavx2 -mfma -mf16c -mavxvnni)
 foreach(file scalar.c scalar_attention.c layout.c pack.c)
 	kernels_flags(${file} -O2)
 endforeach()

@@ -80,7 +80,8 @@ struct kernels_attention; /* attention.h */
 struct kernels_kv_place;
 
 struct kernels {
-	const char *name; /* "scalar", "avx2", "avx512", "avx512-plain" (without VNNI) */
+	const char
+		*name; /* "scalar", "avx2", "avx512", "avx2-plain", "avx512-plain" (without VNNI) */
 
 	/* Fills rows [first, last) of acts from acts->x. false if one of them holds a NaN or an
 	 * infinity: that group's dx is then NaN and so is every product with it. A no-op but for

@@ -301,7 +301,7 @@ static void forms_agree(void **state)
 	for (uint32_t i = 0; i < TEST_TYPE_COUNT * 3 * PATTERNS; i++) {
 		uint32_t type = TEST_TYPES[i / 3 / PATTERNS];
 		enum pattern pattern = (enum pattern)(i / 3 % PATTERNS);
-		uint32_t unit = layout_info(type)->columns == 256 ? 256 : 32;
+		uint32_t unit = layout_info(type)->columns;
 		uint32_t cols = unit * (1 + test_below(&random, 768 / unit)),
 			 rows = 1 + test_below(&random, 70);
 		uint32_t tokens = 1 + test_below(&random, 20);

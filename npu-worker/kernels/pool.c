@@ -15,8 +15,8 @@
 #include <xmmintrin.h>
 
 enum {
-	SPIN_TURNS = 4000, /* about 50 us of pauses: longer than the gap between two dispatches of a
-			      step */
+	SPIN_TURNS =
+		800, /* 20 to 40 us of pauses: longer than the gaps between a step's dispatches */
 	LINE = 64,
 	/* The state word: threads at work in this round (9 bits), whether more may join, the
 	 * round's number. A thread that is late misses the round, so nobody waits for one that

@@ -14,6 +14,7 @@ enum feature {
 	HAVE_AVX512VL = 1 << 5,
 	HAVE_AVX512DQ = 1 << 6,
 	HAVE_AVX512VNNI = 1 << 7,
+	HAVE_AVXVNNI = 1 << 8,
 };
 
 static const struct {
@@ -24,6 +25,7 @@ static const struct {
 	{HAVE_F16C, "f16c"},	     {HAVE_AVX512F, "avx512f"},
 	{HAVE_AVX512BW, "avx512bw"}, {HAVE_AVX512VL, "avx512vl"},
 	{HAVE_AVX512DQ, "avx512dq"}, {HAVE_AVX512VNNI, "avx512_vnni"},
+	{HAVE_AVXVNNI, "avx_vnni"},
 };
 
 enum {
@@ -39,6 +41,7 @@ static const struct form {
 } FORMS[] = {
 	{"avx512", &kernels_avx512_vnni, NEED_AVX512 | HAVE_AVX512VNNI},
 	{"avx512", &kernels_avx512, NEED_AVX512},
+	{"avx2", &kernels_avx2_vnni, NEED_AVX2 | HAVE_AVXVNNI},
 	{"avx2", &kernels_avx2, NEED_AVX2},
 	{"scalar", &kernels_scalar, 0},
 };
@@ -53,6 +56,8 @@ static unsigned saved_state(void)
 	return low;
 }
 
+enum { AVX_VNNI_BIT = 1 << 4 }; /* of EAX in leaf 7.1; the compilers disagree on its name */
+
 static unsigned cpu_features(void)
 {
 	unsigned a, b, c, d, found = 0;
@@ -65,6 +70,9 @@ static unsigned cpu_features(void)
 	found |= c & bit_F16C ? HAVE_F16C : 0;
 	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
 		return found;
+	unsigned more = 0, most_leaf = a;
+	if (most_leaf >= 1 && __get_cpuid_count(7, 1, &more, &a, &a, &a))
+		found |= more & AVX_VNNI_BIT ? HAVE_AVXVNNI : 0;
 	found |= b & bit_AVX2 ? HAVE_AVX2 : 0;
 	if ((saved & 0xe0) != 0xe0)
 		return found;
