@@ -172,6 +172,11 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 	}
 	atomic_store(&body->worker, svc->run.me);
 	sequence->row = row_take(&svc->run, slot, atomic_load(&body->row) - 1);
+	if (!slot_is_mine(&svc->run, slot, sequence->state)) {
+		/* Fenced: what was taken meanwhile is the next owner's. */
+		svc_leave(svc, SVC_STALE);
+		return false;
+	}
 	if (sequence->row == PAGE_NONE) {
 		/* No place now: it waits without pages, so that it holds nothing that a running one
 		 * needs. */
@@ -355,8 +360,8 @@ void pages_adopt_from_dead(struct worker *worker)
 	for (uint32_t entry = INC_WORKER_FIRST; entry < INC_WORKER_END; entry++) {
 		if (entry == run->me || !page_is_holder(run, entry))
 			continue;
-		bool gone =
-			atomic_load(&run->ctl->incs[entry].number) == 0 || inc_is_dead(run, entry);
+		uint64_t number = atomic_load(&run->ctl->incs[entry].number);
+		bool gone = inc_is_dead(run, entry);
 		for (uint32_t slot = 0; gone && slot < run->n_table; slot++) {
 			struct slot_state state = slot_load(run, slot);
 			gone = !(is_running(state.stage) && state.owner == entry);
@@ -367,7 +372,7 @@ void pages_adopt_from_dead(struct worker *worker)
 		for (uint32_t page = 0; page < run->n_pages; page++)
 			if (prefix_is_sealed(run, page))
 				hold_one(worker, page_handle(run, page));
-		page_drop_all(run, entry);
+		page_drop_all(run, entry, number);
 		log_info("KV pages of a dead worker (entry %u) are held by this one now", entry);
 	}
 }

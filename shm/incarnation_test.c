@@ -157,7 +157,7 @@ static void nobody_is_buried_while_something_names_it(void **state)
 	struct slot_state seen = slot_load(&run, 3), mine;
 	assert_int_equal(seen.owner, owner.entry);
 	assert_true(slot_take_over(&heir, 3, seen, seen.body, &mine));
-	page_drop_all(&heir, holder.entry);
+	page_drop_all(&heir, holder.entry, holder.number);
 	assert_true(inc_bury(&run, owner.entry));
 	assert_true(inc_bury(&run, holder.entry));
 	test_end(&heir);

@@ -278,9 +278,11 @@ _Static_assert(sizeof(struct body) == 14 * SHM_LINE, "header");
 
 #define PAGE_POSITIONS 64u
 
-/* A page's word: generation 48 bits, mask of holding npu-workers 16 bits (bit = incarnation entry).
+/* A page's word, changed only by compare-and-swap: mask of holding npu-workers 16 bits (bit =
+ * incarnation entry), a count of changes 20, generation 28, which grows when a free page is taken.
  * Mask 0: free. */
-#define PAGE_MASK_BITS 16u
+#define PAGE_MASK_BITS	 16u
+#define PAGE_CHANGE_BITS 20u
 
 struct page_word {
 	_Atomic uint64_t word;

@@ -22,6 +22,7 @@ static const uint32_t layout[] = {
 	REGION_COUNT,
 	PAGE_POSITIONS,
 	PAGE_MASK_BITS,
+	PAGE_CHANGE_BITS,
 	GAUGE_COUNT,
 	CTL_INSTANCES,
 	/* control */

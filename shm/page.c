@@ -3,19 +3,39 @@
 #include "shm/incarnation.h"
 #include "shm/slot.h"
 
-#define MASK_ALL ((1ull << PAGE_MASK_BITS) - 1)
+#define MASK_ALL	 ((1ull << PAGE_MASK_BITS) - 1)
+#define GENERATION_SHIFT (PAGE_MASK_BITS + PAGE_CHANGE_BITS)
+#define CHANGES_ALL	 (((1ull << PAGE_CHANGE_BITS) - 1) << PAGE_MASK_BITS)
 
 _Static_assert(INC_WORKER_END <= PAGE_MASK_BITS, "a bit for every worker");
+
+static uint64_t load(const struct shm_run *run, uint32_t page)
+{
+	return atomic_load(&run->page_words[page].word);
+}
+
+/* Counts the change, so that a word that was read once doesn't come back. */
+static bool change(struct shm_run *run, uint32_t page, uint64_t word, uint64_t mask)
+{
+	uint64_t changes = (word + (1ull << PAGE_MASK_BITS)) & CHANGES_ALL;
+	uint64_t next = (word & ~(CHANGES_ALL | MASK_ALL)) | changes | mask;
+	return atomic_compare_exchange_strong(&run->page_words[page].word, &word, next);
+}
+
+uint64_t page_generation(const struct shm_run *run, uint32_t page)
+{
+	return load(run, page) >> GENERATION_SHIFT;
+}
 
 uint32_t page_take(struct shm_run *run, uint32_t *cursor)
 {
 	uint64_t bit = 1ull << run->me;
 	for (uint32_t i = 0; i < run->n_pages; i++) {
 		uint32_t page = (*cursor + i) % run->n_pages;
-		uint64_t word = atomic_load(&run->page_words[page].word);
+		uint64_t word = load(run, page);
 		if (word & MASK_ALL)
 			continue;
-		uint64_t next = ((word >> PAGE_MASK_BITS) + 1) << PAGE_MASK_BITS | bit;
+		uint64_t next = word + (1ull << GENERATION_SHIFT) + bit;
 		if (atomic_compare_exchange_strong(&run->page_words[page].word, &word, next)) {
 			*cursor = page + 1;
 			return page;
@@ -26,26 +46,35 @@ uint32_t page_take(struct shm_run *run, uint32_t *cursor)
 
 bool page_hold(struct shm_run *run, uint32_t page)
 {
-	if (page >= run->n_pages)
-		return false;
-	uint64_t word = atomic_load(&run->page_words[page].word);
-	while (word & MASK_ALL)
-		if (atomic_compare_exchange_weak(&run->page_words[page].word, &word,
-						 word | 1ull << run->me))
+	uint64_t bit = 1ull << run->me;
+	for (;;) {
+		uint64_t word = page < run->n_pages ? load(run, page) : 0;
+		if (!(word & MASK_ALL))
+			return false;
+		if (word & bit || change(run, page, word, (word & MASK_ALL) | bit))
 			return true;
-	return false;
+	}
 }
 
 void page_drop(struct shm_run *run, uint32_t page)
 {
-	if (page < run->n_pages)
-		atomic_fetch_and(&run->page_words[page].word, ~(1ull << run->me));
+	uint64_t bit = 1ull << run->me;
+	uint64_t word = page < run->n_pages ? load(run, page) : 0;
+	while (word & bit && !change(run, page, word, word & MASK_ALL & ~bit))
+		word = load(run, page);
 }
 
-void page_drop_all(struct shm_run *run, uint32_t entry)
+void page_drop_all(struct shm_run *run, uint32_t entry, uint64_t number)
 {
-	for (uint32_t page = 0; page < run->n_pages; page++)
-		atomic_fetch_and(&run->page_words[page].word, ~(1ull << entry));
+	uint64_t bit = 1ull << entry;
+	for (uint32_t page = 0; page < run->n_pages;) {
+		uint64_t word = load(run, page);
+		/* After the load: while the entry has this number the bit is this incarnation's. */
+		if (atomic_load(&run->ctl->incs[entry].number) != number)
+			return;
+		if (!(word & bit) || change(run, page, word, word & MASK_ALL & ~bit))
+			page++;
+	}
 }
 
 bool page_is_holder(const struct shm_run *run, uint32_t entry)
@@ -86,8 +115,7 @@ _Static_assert(PAGE_HANDLE_INDEX_BITS == 20, "FAR_TOO_MANY of run.c, the limit o
 
 uint32_t page_handle(const struct shm_run *run, uint32_t page)
 {
-	uint64_t generation = atomic_load(&run->page_words[page].word) >> PAGE_MASK_BITS;
-	return page | (uint32_t)generation << PAGE_HANDLE_INDEX_BITS;
+	return page | (uint32_t)page_generation(run, page) << PAGE_HANDLE_INDEX_BITS;
 }
 
 bool page_adopt(struct shm_run *run, uint32_t handle)

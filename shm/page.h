@@ -14,15 +14,17 @@ uint32_t page_take(struct shm_run *run, uint32_t *cursor);
 /* Sets my bit on a page that someone holds now, whatever it contains; false if it was free. */
 bool page_hold(struct shm_run *run, uint32_t page);
 void page_drop(struct shm_run *run, uint32_t page);
-/* Clears a dead worker's bit everywhere. Only after every slot of it was taken over and its pages
- * are held again. */
-void page_drop_all(struct shm_run *run, uint32_t entry);
+/* Clears the bit of a dead incarnation everywhere: only after every slot of it was taken over and
+ * its pages are held again. Does nothing to a successor in its entry. */
+void page_drop_all(struct shm_run *run, uint32_t entry, uint64_t number);
 bool page_is_holder(const struct shm_run *run, uint32_t entry);
 bool page_is_mine(const struct shm_run *run, uint32_t page);
 uint32_t page_count_free(const struct shm_run *run);
 /* Pages with my bit. */
 uint32_t page_count_mine(const struct shm_run *run);
 
+/* It grows when a free page is taken: another one means other content. */
+uint64_t page_generation(const struct shm_run *run, uint32_t page);
 /* A page as a body's table names it: its index and the low bits of its generation, so that a table
  * that was read too late doesn't get another sequence's page. For a page that I hold. */
 #define PAGE_HANDLE_INDEX_BITS 20u
@@ -37,7 +39,8 @@ bool page_adopt(struct shm_run *run, uint32_t handle);
 /* The logits row of a running sequence. keep: the row that its body names, or PAGE_NONE where that
  * must be left to a frozen npu-worker; another one is taken if it can't be kept. PAGE_NONE if all
  * are in use: then the sequence waits. A row is in use while the npu-worker that took it lives and
- * hasn't dropped it, and after its death while the sequence runs. */
+ * hasn't dropped it, and after its death while the sequence runs. Ask slot_is_mine before you write
+ * there. */
 uint32_t row_take(struct shm_run *run, uint32_t slot, uint32_t keep);
 /* Gives back a row that I took; anyone else's is left alone. */
 void row_drop(struct shm_run *run, uint32_t row, uint32_t slot);

@@ -95,7 +95,9 @@ static void an_entry_holds_until_it_is_dropped_as_a_whole(void **state)
 	assert_true(page_is_holder(&run, worker.me));
 	test_end(&worker);
 	assert_false(inc_bury(&run, worker.me));
-	page_drop_all(&other, worker.me);
+	page_drop_all(&other, worker.me, worker.number - 1);
+	assert_true(page_is_holder(&run, worker.me));
+	page_drop_all(&other, worker.me, worker.number);
 	assert_false(page_is_holder(&run, worker.me));
 	assert_int_equal(page_count_free(&run), TEST_PAGES - 1);
 	assert_true(page_is_mine(&other, shared));

@@ -29,13 +29,6 @@ struct prefix_key prefix_next(struct prefix_key before, const int32_t *tokens)
 	return (struct prefix_key){hash.low64, hash.high64};
 }
 
-/* The generation that page_take gave it; another one means other content. */
-static uint64_t generation_of(const struct shm_run *run, uint32_t page)
-{
-	return atomic_load_explicit(&run->page_words[page].word, memory_order_acquire) >>
-	       PAGE_MASK_BITS;
-}
-
 static uint64_t checksum(const struct shm_run *run, uint32_t page)
 {
 	const void *bytes = run_page(run, page);
@@ -45,7 +38,7 @@ static uint64_t checksum(const struct shm_run *run, uint32_t page)
 bool prefix_is_sealed(const struct shm_run *run, uint32_t page)
 {
 	uint64_t sealed = atomic_load_explicit(&run->page_seals[page].sealed, memory_order_acquire);
-	return sealed != 0 && sealed == generation_of(run, page);
+	return sealed != 0 && sealed == page_generation(run, page);
 }
 
 void prefix_seal(struct shm_run *run, uint32_t page, struct prefix_key key)
@@ -59,7 +52,7 @@ void prefix_seal(struct shm_run *run, uint32_t page, struct prefix_key key)
 	atomic_store(&seal->key_high, key.high);
 	atomic_store(&seal->checksum, checksum(run, page));
 	atomic_store(&seal->used_us, now_us());
-	atomic_store_explicit(&seal->sealed, generation_of(run, page), memory_order_release);
+	atomic_store_explicit(&seal->sealed, page_generation(run, page), memory_order_release);
 }
 
 static bool matches(const struct shm_run *run, uint32_t page, struct prefix_key key)
