@@ -21,6 +21,40 @@ static void json_string_escapes_and_replaces(void **state)
 	buf_free(&buf);
 }
 
+/* As Python's bytes.decode(errors="replace"): F stands for U+FFFD. */
+static void broken_utf8_is_replaced_by_maximal_subparts(void **state)
+{
+	(void)state;
+	static const char *const cases[][2] = {
+		{"\xF0\x9F", "F"},
+		{"\xF0\x9F\xA6", "F"},
+		{"\xF0\x9F\xA6\xF0\x9F\xA6\x99", "F\xF0\x9F\xA6\x99"},
+		{"\xF0\x9F\xF0\x9F", "FF"},
+		{"\xE6\xAD", "F"},
+		{"\xE6\xADx", "Fx"},
+		{"\xE6", "F"},
+		{"\x80\x80", "FF"},
+		{"\xC0\xAF", "FF"},
+		{"\xE0\x80\x80", "FFF"},
+		{"\xED\xA0\x80", "FFF"},
+		{"\xF4\x90\x80\x80", "FFFF"},
+		{"\xF0\x80\x80\x80", "FFFF"},
+		{"\xFF\xFE", "FF"},
+		{"\xC3\xC3\xA9", "F\xC3\xA9"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct buf got = {0}, want = {0};
+		buf_json_string(&got, span_of(cases[i][0]));
+		buf_append(&want, "\"", 1);
+		for (const char *c = cases[i][1]; *c; c++)
+			buf_append(&want, *c == 'F' ? "\xEF\xBF\xBD" : c, *c == 'F' ? 3 : 1);
+		buf_append(&want, "\"", 1);
+		assert_string_equal(got.ptr, want.ptr);
+		buf_free(&got);
+		buf_free(&want);
+	}
+}
+
 static void buf_limit_is_kept(void **state)
 {
 	(void)state;
@@ -64,6 +98,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(json_string_escapes_and_replaces),
+		cmocka_unit_test(broken_utf8_is_replaced_by_maximal_subparts),
 		cmocka_unit_test(buf_limit_is_kept),
 		cmocka_unit_test(arena_limit_is_kept),
 		cmocka_unit_test(error_keeps_its_first_cause),

@@ -54,26 +54,31 @@ void buf_print(struct buf *buf, const char *format, ...)
 	va_end(again);
 }
 
-size_t utf8_length(const char *text, size_t len)
+/* How many bytes at text begin a well-formed sequence, which has *ret_need; 0: not even the first.
+ */
+static size_t utf8_prefix(const char *text, size_t len, size_t *ret_need)
 {
 	const unsigned char *s = (const unsigned char *)text;
-	if (len == 0)
-		return 0;
-	if (s[0] < 0x80)
-		return 1;
-	size_t need = s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
-	if (s[0] < 0xC2 || s[0] > 0xF4 || len < need)
+	*ret_need = len == 0 || s[0] < 0x80 ? 1 : s[0] >= 0xF0 ? 4 : s[0] >= 0xE0 ? 3 : 2;
+	if (len == 0 || (s[0] >= 0x80 && s[0] < 0xC2) || s[0] > 0xF4)
 		return 0;
 	/* The second byte's range excludes overlong forms, surrogates and what lies above U+10FFFF.
 	 */
 	unsigned char low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;
 	unsigned char high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;
-	if (s[1] < low || s[1] > high)
-		return 0;
-	for (size_t i = 2; i < need; i++)
-		if ((s[i] & 0xC0) != 0x80)
-			return 0;
-	return need;
+	size_t n = 1;
+	while (n < *ret_need && n < len && s[n] >= low && s[n] <= high) {
+		low = 0x80;
+		high = 0xBF;
+		n++;
+	}
+	return n;
+}
+
+size_t utf8_length(const char *text, size_t len)
+{
+	size_t need, n = utf8_prefix(text, len, &need);
+	return n == need ? n : 0;
 }
 
 static void json_escape(struct buf *buf, unsigned char c)
@@ -104,10 +109,10 @@ void buf_json_string(struct buf *buf, struct span text)
 	buf_append(buf, "\"", 1);
 	for (size_t i = 0; i < text.len;) {
 		unsigned char c = (unsigned char)text.ptr[i];
-		size_t n = utf8_length(text.ptr + i, text.len - i);
-		if (n == 0) {
+		size_t need, n = utf8_prefix(text.ptr + i, text.len - i, &need);
+		if (n < need) {
 			buf_append(buf, "\xEF\xBF\xBD", 3);
-			n = 1;
+			n = n ? n : 1;
 		} else if (c < 0x20 || c == '"' || c == '\\') {
 			json_escape(buf, c);
 		} else {

@@ -17,7 +17,8 @@ struct buf {
 void buf_append(struct buf *buf, const void *bytes, size_t len);
 void buf_print(struct buf *buf, const char *format, ...) SVC_PRINTF(2, 3);
 void buf_span(struct buf *buf, struct span text);
-/* Appends text as a JSON string with quotes: escapes, and U+FFFD for bytes that are not UTF-8. */
+/* Appends text as a JSON string with quotes: escapes, and one U+FFFD for each maximal subpart that
+ * is no UTF-8, as decoders of other languages do. */
 void buf_json_string(struct buf *buf, struct span text);
 /* Keeps the memory. */
 void buf_clear(struct buf *buf);
