@@ -106,10 +106,16 @@ static bool add_node(struct tok_trie *trie, uint32_t *ret_node)
 	return true;
 }
 
+bool tok_trie_begin(struct tok_trie *trie)
+{
+	uint32_t root;
+	return trie->n_nodes > 0 || add_node(trie, &root);
+}
+
 bool tok_trie_put(struct tok_trie *trie, struct span text, int32_t value)
 {
 	uint32_t node = 0, child;
-	if (trie->n_nodes == 0 && !add_node(trie, &node))
+	if (!tok_trie_begin(trie))
 		return false;
 	for (size_t i = 0; i < text.len; i++, node = child) {
 		unsigned char byte = (unsigned char)text.ptr[i];

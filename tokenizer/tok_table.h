@@ -54,6 +54,8 @@ struct tok_trie {
 	size_t value_room;
 };
 
+/* Makes an empty trie fit to be walked. false: no memory. */
+bool tok_trie_begin(struct tok_trie *trie);
 /* value >= 0. false: no memory, or too many nodes. A text that is there already keeps its value. */
 bool tok_trie_put(struct tok_trie *trie, struct span text, int32_t value);
 void tok_trie_free(struct tok_trie *trie);

@@ -385,6 +385,7 @@ static void bad_sentencepiece_files_are_refused(void **state)
 	};
 	static const struct refusal unigram[] = {
 		{"\"unk_id\":0", "\"unk_id\":7", SVC_BAD_MODEL, "model.unk_id is 7"},
+		{"\"unk_id\"", "\"unk_di\"", SVC_BAD_MODEL, "model.unk_id is missing"},
 		{"[\"a\",-3]", "[\"a\"]", SVC_BAD_MODEL, "model.vocab[2]"},
 		{"[\"a\",-3]", "[\"b\",-3]", SVC_BAD_MODEL, "are the same: 'b'"},
 		{"\"always\"", "\"sometimes\"", SVC_UNSUPPORTED, "prepend_scheme 'sometimes'"},

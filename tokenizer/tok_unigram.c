@@ -7,6 +7,10 @@
 
 enum svc_code tok_unigram_build(struct tok *tok, struct svc_err *err)
 {
+	if (tok->model_unk_id < 0)
+		return svc_fail(err, SVC_BAD_MODEL, "tokenizer", "model.unk_id is missing");
+	if (!tok_trie_begin(&tok->unigram.trie))
+		return svc_fail(err, SVC_NO_MEMORY, "tokenizer", "no memory for the vocabulary");
 	for (uint32_t id = 0; id < tok->n_vocab; id++) {
 		const struct tok_entry *entry = &tok->entries[id];
 		if (!entry->makeable || entry->text.len == 0)
@@ -56,19 +60,28 @@ static void search(const struct tok *tok, struct span text, struct step *steps)
 	}
 }
 
+static bool has_bytes(const struct tok *tok, struct span run)
+{
+	for (size_t i = 0; i < run.len; i++)
+		if (tok->byte_ids[(unsigned char)run.ptr[i]] < 0)
+			return false;
+	return tok->unigram.byte_fallback;
+}
+
 /* A run of unknown characters: its bytes' tokens, or one unknown token. (A token of just these
  * characters, which lost against them, is taken all the same: Hugging Face looks the run up.) */
 static void push_unknown(struct tok_job *job, struct span run)
 {
 	const struct tok *tok = job->tok;
 	int32_t id = tok_map_get(&tok->pieces, run);
-	bool known = id >= 0 && tok->entries[id].makeable;
-	if (known || !tok->unigram.byte_fallback) {
-		tok_push(job, known ? id : tok->model_unk_id);
-		return;
+	if (id >= 0 && tok->entries[id].makeable) {
+		tok_push(job, id);
+	} else if (has_bytes(tok, run)) {
+		for (size_t i = 0; i < run.len; i++)
+			tok_push(job, tok->byte_ids[(unsigned char)run.ptr[i]]);
+	} else {
+		tok_push(job, tok->model_unk_id);
 	}
-	for (size_t i = 0; i < run.len; i++)
-		tok_push(job, tok->byte_ids[(unsigned char)run.ptr[i]]);
 }
 
 void tok_unigram_encode(struct tok_job *job, struct span word)
