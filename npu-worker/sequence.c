@@ -171,12 +171,7 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 		return false;
 	}
 	atomic_store(&body->worker, svc->run.me);
-	sequence->row = row_take(&svc->run, slot, atomic_load(&body->row) - 1);
-	if (!slot_is_mine(&svc->run, slot, sequence->state)) {
-		/* Fenced: what was taken meanwhile is the next owner's. */
-		svc_leave(svc, SVC_STALE);
-		return false;
-	}
+	sequence->row = row_take(&svc->run, slot, sequence->state, atomic_load(&body->row) - 1);
 	if (sequence->row == PAGE_NONE) {
 		/* No place now: it waits without pages, so that it holds nothing that a running one
 		 * needs. */

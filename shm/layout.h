@@ -298,8 +298,8 @@ struct page_seal {
 };
 _Static_assert(sizeof(struct page_seal) == SHM_LINE, "one line");
 
-/* A row's word: 0 free, else slot index + 1 in the low 16 bits and above it the number of the
- * npu-worker's incarnation that writes it. */
+/* A row's word, changed only by compare-and-swap: slot index + 1 in 16 bits, a count of changes 16,
+ * number of the npu-worker's incarnation that writes it 32. Slot 0: free. */
 struct row_word {
 	_Atomic uint64_t word;
 };

@@ -136,15 +136,27 @@ bool page_adopt(struct shm_run *run, uint32_t handle)
 
 /* ---- rows */
 
-static uint64_t row_word_of(uint64_t number, uint32_t slot)
+struct holder {
+	uint32_t slot; /* UINT32_MAX: free */
+	uint32_t number;
+};
+
+static struct holder holder_of(uint64_t word)
 {
-	return number << 16 | (slot + 1);
+	return (struct holder){(uint32_t)(word & 0xffff) - 1, (uint32_t)(word >> 32)};
 }
 
-static bool has_ended(const struct shm_run *run, uint64_t number)
+static bool give_row(struct shm_run *run, uint32_t row, uint64_t word, struct holder to)
+{
+	uint64_t changes = (word + 0x10000) & 0xffff0000;
+	uint64_t next = (uint64_t)to.number << 32 | changes | ((to.slot + 1) & 0xffff);
+	return atomic_compare_exchange_strong(&run->row_words[row].word, &word, next);
+}
+
+static bool has_ended(const struct shm_run *run, uint32_t number)
 {
 	for (uint32_t entry = INC_WORKER_FIRST; entry < INC_WORKER_END; entry++)
-		if (atomic_load(&run->ctl->incs[entry].number) == number)
+		if ((uint32_t)atomic_load(&run->ctl->incs[entry].number) == number)
 			return inc_is_dead(run, entry);
 	return true;
 }
@@ -155,27 +167,33 @@ static bool is_running(const struct shm_run *run, uint32_t slot)
 	return stage == STAGE_COMPUTE || stage == STAGE_SAMPLE || stage == STAGE_RECLAIM;
 }
 
-/* While its npu-worker can write it; after that while the sampler may have to read it for another
- * sequence than `slot`. */
-static bool row_in_use(const struct shm_run *run, uint64_t word, uint32_t slot)
+static bool is_mine(const struct shm_run *run, struct holder holder)
 {
-	uint32_t holder = (uint32_t)(word & 0xffff) - 1;
-	return word && ((holder != slot && is_running(run, holder)) || !has_ended(run, word >> 16));
+	return holder.slot != UINT32_MAX && holder.number == (uint32_t)run->number;
 }
 
-uint32_t row_take(struct shm_run *run, uint32_t slot, uint32_t keep)
+/* While its npu-worker can write it; after that while the sampler may have to read it for another
+ * sequence than `slot`. */
+static bool row_in_use(const struct shm_run *run, struct holder holder, uint32_t slot)
 {
-	uint64_t mine = row_word_of(run->number, slot);
-	if (keep < run->n_rows) {
-		uint64_t word = atomic_load(&run->row_words[keep].word);
-		if ((word & 0xffff) == slot + 1 &&
-		    atomic_compare_exchange_strong(&run->row_words[keep].word, &word, mine))
-			return keep;
-	}
+	if (holder.slot == UINT32_MAX || (holder.slot == slot && is_mine(run, holder)))
+		return false;
+	return (holder.slot != slot && is_running(run, holder.slot)) ||
+	       !has_ended(run, holder.number);
+}
+
+uint32_t row_take(struct shm_run *run, uint32_t slot, struct slot_state mine, uint32_t keep)
+{
+	const struct holder me = {slot, (uint32_t)run->number};
+	uint64_t word = keep < run->n_rows ? atomic_load(&run->row_words[keep].word) : 0;
+	/* After the load: it is no later owner's. */
+	if (atomic_load(&run->slots[slot].word) != slot_pack(mine))
+		return PAGE_NONE;
+	if (holder_of(word).slot == slot && give_row(run, keep, word, me))
+		return keep;
 	for (uint32_t row = 0; row < run->n_rows; row++) {
-		uint64_t word = atomic_load(&run->row_words[row].word);
-		if ((word == mine || !row_in_use(run, word, slot)) &&
-		    atomic_compare_exchange_strong(&run->row_words[row].word, &word, mine))
+		word = atomic_load(&run->row_words[row].word);
+		if (!row_in_use(run, holder_of(word), slot) && give_row(run, row, word, me))
 			return row;
 	}
 	return PAGE_NONE;
@@ -184,24 +202,23 @@ uint32_t row_take(struct shm_run *run, uint32_t slot, uint32_t keep)
 bool row_is_available(const struct shm_run *run)
 {
 	for (uint32_t row = 0; row < run->n_rows; row++)
-		if (!row_in_use(run, atomic_load(&run->row_words[row].word), UINT32_MAX))
+		if (!row_in_use(run, holder_of(atomic_load(&run->row_words[row].word)), UINT32_MAX))
 			return true;
 	return false;
 }
 
 void row_drop(struct shm_run *run, uint32_t row, uint32_t slot)
 {
-	if (row >= run->n_rows)
-		return;
-	uint64_t mine = row_word_of(run->number, slot);
-	atomic_compare_exchange_strong(&run->row_words[row].word, &mine, 0);
+	uint64_t word = row < run->n_rows ? atomic_load(&run->row_words[row].word) : 0;
+	if (holder_of(word).slot == slot && is_mine(run, holder_of(word)))
+		give_row(run, row, word, (struct holder){UINT32_MAX, 0});
 }
 
 void row_collect(struct shm_run *run)
 {
 	for (uint32_t row = 0; row < run->n_rows; row++) {
-		uint64_t word = atomic_load(&run->row_words[row].word);
-		if (word >> 16 == run->number && !is_running(run, (uint32_t)(word & 0xffff) - 1))
-			row_drop(run, row, (uint32_t)(word & 0xffff) - 1);
+		struct holder holder = holder_of(atomic_load(&run->row_words[row].word));
+		if (is_mine(run, holder) && !is_running(run, holder.slot))
+			row_drop(run, row, holder.slot);
 	}
 }

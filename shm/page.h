@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "shm/run.h"
+#include "shm/slot.h"
 
 #define PAGE_NONE UINT32_MAX
 
@@ -36,12 +37,12 @@ static inline uint32_t page_of_handle(uint32_t handle)
 /* Sets my bit on the page that the handle names; false if it was freed since. */
 bool page_adopt(struct shm_run *run, uint32_t handle);
 
-/* The logits row of a running sequence. keep: the row that its body names, or PAGE_NONE where that
- * must be left to a frozen npu-worker; another one is taken if it can't be kept. PAGE_NONE if all
- * are in use: then the sequence waits. A row is in use while the npu-worker that took it lives and
- * hasn't dropped it, and after its death while the sequence runs. Ask slot_is_mine before you write
- * there. */
-uint32_t row_take(struct shm_run *run, uint32_t slot, uint32_t keep);
+/* The logits row of a running sequence, whose slot became mine with the word `mine`. keep: the row
+ * that its body names, or PAGE_NONE; another one is taken if it can't be kept. PAGE_NONE if all are
+ * in use, or the slot isn't mine any more: then the sequence is passed on to wait. A row is in use
+ * while the npu-worker that took it lives and hasn't dropped it, and after its death while the
+ * sequence runs. */
+uint32_t row_take(struct shm_run *run, uint32_t slot, struct slot_state mine, uint32_t keep);
 /* Gives back a row that I took; anyone else's is left alone. */
 void row_drop(struct shm_run *run, uint32_t row, uint32_t slot);
 /* Would row_take find one for a slot that has none yet? */

@@ -106,24 +106,46 @@ static void an_entry_holds_until_it_is_dropped_as_a_whole(void **state)
 	assert_false(page_is_holder(&run, INC_WORKER_END));
 }
 
+/* For a slot that became mine with the word it has now. */
+static uint32_t take_row(struct shm_run *by, uint32_t slot, uint32_t keep)
+{
+	return row_take(by, slot, slot_load(by, slot), keep);
+}
+
+/* It woke: the row that its body names may be its heir's by now. */
+static void who_lost_the_slot_gets_no_row(void **state)
+{
+	(void)state;
+	test_request(&gateway, 0, STAGE_COMPUTE);
+	struct slot_state before, mine;
+	assert_true(slot_claim(&worker, 0, STAGE_COMPUTE, &before));
+	uint32_t row = take_row(&worker, 0, PAGE_NONE);
+	assert_true(slot_take_over(&other, 0, before, before.body, &mine));
+	assert_int_equal(row_take(&worker, 0, before, row), PAGE_NONE);
+	assert_int_equal(row_take(&other, 0, mine, row), row);
+	assert_int_equal(row_take(&worker, 0, before, row), PAGE_NONE);
+	row_drop(&worker, row, 0);
+	assert_int_equal(take_row(&gateway, 1, PAGE_NONE), 1);
+}
+
 /* A sequence keeps its row from one npu-worker to the next. */
 static void a_row_goes_with_its_sequence(void **state)
 {
 	(void)state;
 	test_request(&gateway, 0, STAGE_COMPUTE);
 	test_request(&gateway, 1, STAGE_COMPUTE);
-	uint32_t row = row_take(&worker, 0, PAGE_NONE);
+	uint32_t row = take_row(&worker, 0, PAGE_NONE);
 	assert_int_equal(row, 0);
-	assert_int_equal(row_take(&worker, 1, PAGE_NONE), 1);
-	assert_int_equal(row_take(&worker, 0, row), row);
-	assert_int_equal(row_take(&other, 0, row), row);
+	assert_int_equal(take_row(&worker, 1, PAGE_NONE), 1);
+	assert_int_equal(take_row(&worker, 0, row), row);
+	assert_int_equal(take_row(&other, 0, row), row);
 	/* Not another sequence's. */
-	assert_int_equal(row_take(&other, 0, 1), row);
+	assert_int_equal(take_row(&other, 0, 1), row);
 	/* Only who took it last may drop it. */
 	row_drop(&worker, row, 0);
-	assert_int_equal(row_take(&other, 0, row), row);
+	assert_int_equal(take_row(&other, 0, row), row);
 	row_drop(&other, row, 0);
-	assert_int_equal(row_take(&worker, 1, PAGE_NONE), row);
+	assert_int_equal(take_row(&worker, 1, PAGE_NONE), row);
 	row_drop(&worker, UINT32_MAX, 0);
 }
 
@@ -133,14 +155,14 @@ static void a_full_table_of_rows_makes_wait(void **state)
 	for (uint32_t slot = 0; slot < run.n_rows; slot++) {
 		test_request(&gateway, slot, STAGE_COMPUTE);
 		assert_true(row_is_available(&run));
-		assert_int_equal(row_take(&worker, slot, PAGE_NONE), slot);
+		assert_int_equal(take_row(&worker, slot, PAGE_NONE), slot);
 	}
 	test_request(&gateway, run.n_rows, STAGE_COMPUTE);
 	assert_false(row_is_available(&run));
-	assert_int_equal(row_take(&other, run.n_rows, PAGE_NONE), PAGE_NONE);
+	assert_int_equal(take_row(&other, run.n_rows, PAGE_NONE), PAGE_NONE);
 	row_drop(&worker, 3, 3);
 	assert_true(row_is_available(&run));
-	assert_int_equal(row_take(&other, run.n_rows, PAGE_NONE), 3);
+	assert_int_equal(take_row(&other, run.n_rows, PAGE_NONE), 3);
 }
 
 static void end_request(uint32_t slot)
@@ -158,18 +180,18 @@ static void a_row_is_its_writers_until_that_has_ended(void **state)
 	(void)state;
 	for (uint32_t slot = 0; slot < run.n_rows; slot++) {
 		test_request(&gateway, slot, STAGE_COMPUTE);
-		assert_int_equal(row_take(&worker, slot, PAGE_NONE), slot);
+		assert_int_equal(take_row(&worker, slot, PAGE_NONE), slot);
 	}
 	end_request(0);
 	assert_false(row_is_available(&run));
 	test_end(&worker);
 	assert_true(row_is_available(&run));
 	test_request(&gateway, run.n_rows, STAGE_COMPUTE);
-	assert_int_equal(row_take(&other, run.n_rows, PAGE_NONE), 0);
+	assert_int_equal(take_row(&other, run.n_rows, PAGE_NONE), 0);
 	/* The samplers read the others' still. */
 	assert_false(row_is_available(&run));
 	/* ... but the sequence itself can have its own, even if its body doesn't name it. */
-	assert_int_equal(row_take(&other, 5, PAGE_NONE), 5);
+	assert_int_equal(take_row(&other, 5, PAGE_NONE), 5);
 }
 
 static void rows_of_ended_sequences_are_collected(void **state)
@@ -177,13 +199,13 @@ static void rows_of_ended_sequences_are_collected(void **state)
 	(void)state;
 	test_request(&gateway, 0, STAGE_COMPUTE);
 	test_request(&gateway, 1, STAGE_COMPUTE);
-	row_take(&worker, 0, PAGE_NONE);
-	row_take(&worker, 1, PAGE_NONE);
+	take_row(&worker, 0, PAGE_NONE);
+	take_row(&worker, 1, PAGE_NONE);
 	end_request(0);
 	row_collect(&other);
-	assert_int_equal(row_take(&other, 1, 0), 2);
+	assert_int_equal(take_row(&other, 1, 0), 2);
 	row_collect(&worker);
-	assert_int_equal(row_take(&other, 1, PAGE_NONE), 0);
+	assert_int_equal(take_row(&other, 1, PAGE_NONE), 0);
 }
 
 #define IN_RUN(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -195,6 +217,7 @@ int main(void)
 		IN_RUN(a_page_is_free_when_its_last_holder_dropped_it),
 		IN_RUN(a_stale_handle_gets_no_page),
 		IN_RUN(an_entry_holds_until_it_is_dropped_as_a_whole),
+		IN_RUN(who_lost_the_slot_gets_no_row),
 		IN_RUN(a_row_goes_with_its_sequence),
 		IN_RUN(a_full_table_of_rows_makes_wait),
 		IN_RUN(a_row_is_its_writers_until_that_has_ended),

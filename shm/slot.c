@@ -53,11 +53,6 @@ struct slot_state slot_load(const struct shm_run *run, uint32_t slot)
 	return slot_unpack(atomic_load_explicit(&run->slots[slot].word, memory_order_acquire));
 }
 
-bool slot_is_mine(const struct shm_run *run, uint32_t slot, struct slot_state mine)
-{
-	return atomic_load(&run->slots[slot].word) == slot_pack(mine);
-}
-
 static bool swap(struct shm_run *run, uint32_t slot, struct slot_state from, struct slot_state to)
 {
 	uint64_t expected = slot_pack(from);

@@ -33,11 +33,6 @@ const char *slot_stage_name(enum slot_stage stage);
 
 struct slot_state slot_load(const struct shm_run *run, uint32_t slot);
 
-/* Is the word still the one that made the slot mine? Asked after taking something for it that a
- * fence would leave to me, and before writing there: then either the fence sees that I have it, or
- * I see the fence. */
-bool slot_is_mine(const struct shm_run *run, uint32_t slot, struct slot_state mine);
-
 /* {FREE} -> {FILL, me}: a gateway begins a request. false: the slot isn't free any more. */
 bool slot_begin(struct shm_run *run, uint32_t slot, struct slot_state *ret_mine);
 /* {stage, nobody} -> {stage, me}. true: it is mine and *ret_mine is the word to pass on. */

@@ -447,9 +447,7 @@ static void compute(struct actor *actor, uint32_t slot)
 	if (sequence.n_kv == known)
 		sequence.n_kv--;
 	point(actor);
-	sequence.row = row_take(&actor->run, slot, atomic_load(&body->row) - 1);
-	if (!slot_is_mine(&actor->run, slot, sequence.mine))
-		die(actor);
+	sequence.row = row_take(&actor->run, slot, sequence.mine, atomic_load(&body->row) - 1);
 	if (sequence.row == PAGE_NONE) {
 		wait_again(actor, &sequence);
 		return;
