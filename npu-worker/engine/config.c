@@ -147,6 +147,27 @@ static void read_windows(struct reader *r, const struct arch_traits *traits, str
 	}
 }
 
+static void check_scaling(struct reader *r, const struct rope_config *rope)
+{
+	bool scaled = rope->type != ROPE_DEFAULT && rope->type != ROPE_LONGROPE;
+	const char *missing = NULL;
+	if (scaled && rope->factor <= 0.0)
+		missing = "rope.scaling.factor";
+	if (rope->type == ROPE_LLAMA3 &&
+	    !(rope->low_freq_factor > 0.0 && rope->high_freq_factor > rope->low_freq_factor))
+		missing = "rope.scaling.low_freq_factor and a larger high_freq_factor";
+	if (rope->type == ROPE_DYNAMIC && rope->dims <= 2)
+		missing = "rope.dimension_count above 2";
+	bool has_attention_factor = rope->type == ROPE_YARN || rope->type == ROPE_LONGROPE;
+	if (rope->attention_factor > 0.0 && rope->attention_factor != 1.0 && !has_attention_factor)
+		r->code = svc_fail(r->err, SVC_UNSUPPORTED, __func__,
+				   "%s.rope.scaling.attn_factor isn't supported for rope type %s",
+				   r->arch, rope_type_name(rope->type));
+	if (missing)
+		r->code = svc_fail(r->err, SVC_BAD_MODEL, __func__, "rope type %s needs %s.%s",
+				   rope_type_name(rope->type), r->arch, missing);
+}
+
 static void read_scaling(struct reader *r, struct rope_config *rope, uint32_t trained_ctx)
 {
 	struct span type;
@@ -155,9 +176,8 @@ static void read_scaling(struct reader *r, struct rope_config *rope, uint32_t tr
 	if (gguf_string(r->gguf, full_key(r, "rope.scaling.type"), &type)) {
 		if (!rope_type_parse(type, &rope->type) && !r->code)
 			r->code = svc_fail(r->err, SVC_UNSUPPORTED, __func__,
-					   "%s '%.*s' isn't known (default, none, linear, llama3, "
-					   "dynamic, yarn, "
-					   "longrope are)",
+					   "%s '%.*s' isn't known; none, linear, llama3, dynamic, "
+					   "yarn and longrope are",
 					   r->key, (int)(type.len < 40 ? type.len : 40), type.ptr);
 	} else if (rope->factor > 0.0) {
 		rope->type = ROPE_LINEAR;
@@ -173,26 +193,8 @@ static void read_scaling(struct reader *r, struct rope_config *rope, uint32_t tr
 	rope->beta_slow = read_f64(r, "rope.scaling.yarn_beta_slow", 1.0, true);
 	double attn = read_f64(r, "rope.scaling.yarn_attn_factor", 0.0, true);
 	rope->attention_factor = read_f64(r, "rope.scaling.attn_factor", attn, true);
-	if (r->code)
-		return;
-	bool scaled = rope->type != ROPE_DEFAULT && rope->type != ROPE_LONGROPE;
-	const char *missing = NULL;
-	if (scaled && rope->factor <= 0.0)
-		missing = "rope.scaling.factor";
-	if (rope->type == ROPE_LLAMA3 &&
-	    !(rope->low_freq_factor > 0.0 && rope->high_freq_factor > rope->low_freq_factor))
-		missing = "rope.scaling.low_freq_factor and a larger high_freq_factor";
-	if (rope->type == ROPE_DYNAMIC && rope->dims <= 2)
-		missing = "rope.dimension_count above 2";
-	bool has_attention_factor = rope->type == ROPE_YARN || rope->type == ROPE_LONGROPE;
-	if (rope->attention_factor > 0.0 && rope->attention_factor != 1.0 && !has_attention_factor)
-		r->code = svc_fail(r->err, SVC_UNSUPPORTED, __func__,
-				   "%s.rope.scaling.attn_factor isn't supported "
-				   "for rope type %s",
-				   r->arch, rope_type_name(rope->type));
-	if (missing)
-		r->code = svc_fail(r->err, SVC_BAD_MODEL, __func__, "rope type %s needs %s.%s",
-				   rope_type_name(rope->type), r->arch, missing);
+	if (!r->code)
+		check_scaling(r, rope);
 }
 
 static void read_rope(struct reader *r, const struct arch_traits *traits, struct model_config *c)

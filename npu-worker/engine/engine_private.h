@@ -65,9 +65,9 @@ struct step {
 	struct engine *engine;
 	const struct engine_batch *batch;
 	uint32_t n_rows, layer;
-	uint32_t n_items;	  /* of attention */
-	struct kernels_acts acts; /* of the product to come */
-	uint32_t *logit_rows;	  /* [LOGIT_ROWS], of the pass over the head */
+	uint32_t n_items;		 /* of attention */
+	struct kernels_acts acts;	 /* of the product to come */
+	uint32_t logit_rows[LOGIT_ROWS]; /* of the pass over the head */
 	uint32_t n_logit_rows;
 };
 

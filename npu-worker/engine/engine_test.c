@@ -25,11 +25,13 @@ static void *pack(const struct model_file *file, size_t *ret_bytes)
 {
 	char path[32];
 	struct svc_err err;
-	struct gguf *gguf;
-	struct plan *plan;
+	struct gguf *gguf = NULL;
+	struct plan *plan = NULL;
 	model_file_write(file, path);
-	if (gguf_open(path, &gguf, &err) || plan_open(gguf, file->ctx, &plan, &err))
+	if (gguf_open(path, &gguf, &err) || plan_open(gguf, file->ctx, &plan, &err) || !plan) {
 		fail_msg("%s", err.msg);
+		return NULL;
+	}
 	struct region_job job = {.gguf = gguf, .plan = plan, .model = region_model_hash(gguf)};
 	job.region = aligned_alloc(64, plan->total_bytes);
 	assert_non_null(job.region);

@@ -36,19 +36,17 @@ struct tool {
 };
 
 struct job {
-	int32_t *tokens;			   /* prompt, then what was generated */
-	uint32_t n_prompt, n_total, n_known, done; /* positions fed so far */
-	uint32_t chunk, start;
-	bool all_logits, any_logits;
+	int32_t *tokens; /* prompt, then what was generated */
+	uint32_t *pages;
+	float *logits;
 	const json_t *logits_at; /* ascending positions, or NULL */
 	size_t next_at;
-	uint32_t *pages;
-	uint32_t n_pages;
-	float *logits;
-	enum svc_code status;
 	json_t *argmax, *hashes;
 	double prompt_s, decode_s;
-	uint32_t decode_steps;
+	uint32_t n_prompt, n_total, n_known, done; /* positions fed so far */
+	uint32_t chunk, start, n_pages, decode_steps;
+	enum svc_code status;
+	bool all_logits, any_logits;
 };
 
 static void die(const char *what, const struct svc_err *err)

@@ -187,7 +187,7 @@ void model_file_write(const struct model_file *file, char *path)
 	while (whole.len % 32)
 		put(&whole, 0, 1);
 	buf_append(&whole, w.data.ptr, w.data.len);
-	strcpy(path, "/tmp/lockstep-model-XXXXXX");
+	memcpy(path, "/tmp/lockstep-model-XXXXXX", sizeof "/tmp/lockstep-model-XXXXXX");
 	int fd = mkstemp(path);
 	if (fd < 0 || whole.failed || write(fd, whole.ptr, whole.len) != (ssize_t)whole.len)
 		abort();

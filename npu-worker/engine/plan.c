@@ -305,7 +305,7 @@ enum svc_code plan_open(const struct gguf *gguf, uint32_t ctx, struct plan **ret
 			       ? add_parts(plan, gguf, err)
 			       : svc_fail_errno(err, __func__, "no memory for the model's plan");
 	}
-	if (code) {
+	if (code || !plan->parts) {
 		plan_close(plan);
 		return code;
 	}

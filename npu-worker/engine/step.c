@@ -112,7 +112,8 @@ static void multiply(struct step *step, const struct kernels_matrix *matrices, u
 		     size_t y_stride)
 {
 	struct product p = {
-		.step = step, .matrices = matrices, .n_matrices = n, .y = y, .y_stride = y_stride};
+		.step = step, .matrices = matrices, .n_matrices = n, .y_stride = y_stride};
+	p.y = y;
 	uint32_t blocks = 0;
 	for (uint32_t m = 0; m < n; m++)
 		blocks += kernels_block_count(matrices[m].rows);
@@ -200,12 +201,10 @@ static void run_head(struct step *step)
 
 static void run_heads(struct step *step)
 {
-	uint32_t rows[LOGIT_ROWS];
-	step->logit_rows = rows;
 	step->n_logit_rows = 0;
 	for (uint32_t r = 0; r < step->n_rows; r++) {
 		if (logits_of_row(step, r))
-			rows[step->n_logit_rows++] = r;
+			step->logit_rows[step->n_logit_rows++] = r;
 		if (step->n_logit_rows == LOGIT_ROWS)
 			run_head(step);
 	}
