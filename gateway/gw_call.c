@@ -143,8 +143,11 @@ static void detached_end(struct gw_detached *detached)
 
 void gw_detached_forget(struct gateway *gateway)
 {
-	while (!LIST_EMPTY(&gateway->detached))
-		detached_end(LIST_FIRST(&gateway->detached));
+	struct gw_detached *next, *detached = LIST_FIRST(&gateway->detached);
+	for (; detached; detached = next) {
+		next = LIST_NEXT(detached, link);
+		detached_end(detached);
+	}
 }
 
 void gw_detached_look(struct gateway *gateway)
