@@ -85,17 +85,19 @@ static const char *printable(struct span name, char out[PRINTABLE_BYTES])
 	return out;
 }
 
-#define BAD(cursor, ...) svc_fail((cursor)->err, SVC_BAD_MODEL, "gguf", __VA_ARGS__)
+/* The code once more, so that a reader (and the analyzer) sees that it isn't SVC_OK. */
+#define FAIL(cursor, code, ...) (svc_fail((cursor)->err, (code), "gguf", __VA_ARGS__), (code))
+#define BAD(cursor, ...)	FAIL(cursor, SVC_BAD_MODEL, __VA_ARGS__)
 
 /* NULL, with err filled, if the file ends before. */
 static const unsigned char *take(struct cursor *c, const char *what, size_t size)
 {
 	size_t left = c->file.len - c->at;
 	if (size > left) {
-		BAD(c,
-		    "%s at offset %zu needs %zu bytes, but only %zu are left in the file "
-		    "(truncated?)",
-		    what, c->at, size, left);
+		(void)BAD(c,
+			  "%s at offset %zu needs %zu bytes, but only %zu are left in the file "
+			  "(truncated?)",
+			  what, c->at, size, left);
 		return NULL;
 	}
 	const char *bytes = c->file.ptr + c->at;
@@ -107,7 +109,7 @@ static enum svc_code take_u32(struct cursor *c, const char *what, uint32_t *ret)
 {
 	const unsigned char *bytes = take(c, what, sizeof *ret);
 	if (!bytes)
-		return c->err->code;
+		return SVC_BAD_MODEL;
 	memcpy(ret, bytes, sizeof *ret);
 	return SVC_OK;
 }
@@ -116,7 +118,7 @@ static enum svc_code take_u64(struct cursor *c, const char *what, uint64_t *ret)
 {
 	const unsigned char *bytes = take(c, what, sizeof *ret);
 	if (!bytes)
-		return c->err->code;
+		return SVC_BAD_MODEL;
 	memcpy(ret, bytes, sizeof *ret);
 	return SVC_OK;
 }
@@ -132,7 +134,7 @@ static enum svc_code take_string(struct cursor *c, const char *what, size_t limi
 			   what, c->at, (unsigned long long)len, limit);
 	const unsigned char *bytes = take(c, what, (size_t)len);
 	if (!bytes)
-		return c->err->code;
+		return SVC_BAD_MODEL;
 	*ret = (struct span){(const char *)bytes, (size_t)len};
 	return SVC_OK;
 }
@@ -147,8 +149,8 @@ static enum svc_code take_string_array(struct cursor *c, struct gguf_pair *pair)
 			   (unsigned long long)count, c->at);
 	pair->owned_strings = calloc(count ? (size_t)count : 1, sizeof(struct span));
 	if (!pair->owned_strings)
-		return svc_fail(c->err, SVC_NO_MEMORY, "gguf", "no memory for %llu strings",
-				(unsigned long long)count);
+		return FAIL(c, SVC_NO_MEMORY, "no memory for %llu strings",
+			    (unsigned long long)count);
 	pair->array.strings = pair->owned_strings;
 	for (size_t i = 0; i < count; i++) {
 		enum svc_code code =
@@ -181,7 +183,7 @@ static enum svc_code take_array(struct cursor *c, struct gguf_pair *pair)
 	if (type == GGUF_STRING)
 		return take_string_array(c, pair);
 	pair->array.data = take(c, "array", (size_t)count * gguf_scalar_bytes(type));
-	return pair->array.data ? SVC_OK : c->err->code;
+	return pair->array.data ? SVC_OK : SVC_BAD_MODEL;
 }
 
 static enum svc_code take_value(struct cursor *c, uint32_t type, struct gguf_pair *pair)
@@ -195,7 +197,7 @@ static enum svc_code take_value(struct cursor *c, uint32_t type, struct gguf_pai
 		return take_string(c, "string", MAX_STRING_BYTES, &pair->string);
 	pair->value = take(c, "value", gguf_scalar_bytes(type));
 	if (!pair->value)
-		return c->err->code;
+		return SVC_BAD_MODEL;
 	if (type == GGUF_BOOL && *pair->value > 1)
 		return BAD(c, "a boolean of %u", *pair->value);
 	return SVC_OK;
@@ -264,8 +266,8 @@ static enum svc_code take_tensor(struct cursor *c, struct gguf_tensor *tensor, u
 		return code;
 	const struct type_info *type = type_info(tensor->type);
 	if (!type)
-		return svc_fail(c->err, SVC_UNSUPPORTED, "gguf",
-				"tensor '%s': unknown type number %u", name, tensor->type);
+		return FAIL(c, SVC_UNSUPPORTED, "tensor '%s': unknown type number %u", name,
+			    tensor->type);
 	if (tensor->dims[0] % type->block_elements)
 		return BAD(
 			c,
@@ -345,9 +347,8 @@ static enum svc_code take_header(struct cursor *c, struct gguf *gguf)
 	if (code == SVC_OK)
 		code = take_u32(c, "version", &version);
 	if (code == SVC_OK && version != 2 && version != 3)
-		return svc_fail(c->err, SVC_UNSUPPORTED, "gguf",
-				"GGUF version %u%s; 2 and 3 are supported", version,
-				version && !(version & 0xFFFF) ? " (a big-endian file)" : "");
+		return FAIL(c, SVC_UNSUPPORTED, "GGUF version %u%s; 2 and 3 are supported", version,
+			    version && !(version & 0xFFFF) ? " (a big-endian file)" : "");
 	if (code == SVC_OK)
 		code = take_u64(c, "tensor count", &n_tensors);
 	if (code == SVC_OK)
@@ -367,7 +368,7 @@ static enum svc_code take_header(struct cursor *c, struct gguf *gguf)
 	gguf->offsets = calloc(gguf->n_tensors + 1, sizeof *gguf->offsets);
 	if (!gguf->pairs || !gguf->pairs_by_name || !gguf->tensors || !gguf->tensors_by_name ||
 	    !gguf->offsets)
-		return svc_fail(c->err, SVC_NO_MEMORY, "gguf", "no memory for the directory");
+		return FAIL(c, SVC_NO_MEMORY, "no memory for the directory");
 	return SVC_OK;
 }
 
@@ -428,7 +429,7 @@ static enum svc_code map_file(const char *path, struct span *ret_file, struct sv
 
 enum svc_code gguf_open(const char *path, struct gguf **ret_gguf, struct svc_err *err)
 {
-	struct svc_err unread;
+	struct svc_err unread = {0};
 	struct gguf *gguf = calloc(1, sizeof *gguf);
 	if (!err)
 		err = &unread;

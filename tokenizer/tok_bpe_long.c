@@ -90,7 +90,7 @@ void tok_long_free(struct tok_long *l)
 
 static bool reserve_ids(struct tok_long *l, size_t n)
 {
-	if (n <= l->room)
+	if (l->ids && n <= l->room)
 		return true;
 	if (!grow(&l->ids, n, sizeof *l->ids) || !grow(&l->ranks, n, sizeof *l->ranks))
 		return false;

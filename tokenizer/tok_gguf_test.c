@@ -112,10 +112,7 @@ struct shape {
 static const struct shape byte_level = {
 	.model = "gpt2",
 	.pre = "smollm",
-	.tokens = {"a", "b", "\xC4\xA0", "ab", "<|x|>",
-		   "\xC4\xA0"
-		   "ab",
-		   "1", "[PAD]", "<u>"},
+	.tokens = {"a", "b", "\xC4\xA0", "ab", "<|x|>", "\xC4\xA0\x61\x62", "1", "[PAD]", "<u>"},
 	.types = {1, 1, 1, 1, 3, 1, 1, 5, 4},
 	.n_types = 9,
 	.merge = "a b",
@@ -127,9 +124,7 @@ static const struct shape byte_level = {
 
 static const struct shape sentencepiece = {
 	.model = "llama",
-	.tokens = {"<unk>", "<s>", "</s>", "<0x41>", "a", "b", "ab",
-		   "\xE2\x96\x81"
-		   "ab",
+	.tokens = {"<unk>", "<s>", "</s>", "<0x41>", "a", "b", "ab", "\xE2\x96\x81\x61\x62",
 		   "\xE2\x96\x81"},
 	.types = {2, 3, 3, 6, 1, 1, 1, 1, 1},
 	.n_types = 9,

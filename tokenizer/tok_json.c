@@ -46,35 +46,35 @@ const char *tok_json_word(const json_t *object, const char *key)
 	return word ? word : "";
 }
 
-/* A file like "max id + 1 tokens, of which some are holes"; more holes than tokens are a forged id.
- */
+/* An id of the file, and the highest so far. */
+static bool take_id(const json_t *id, json_int_t *most)
+{
+	json_int_t value = json_integer_value(id);
+	if (!json_is_integer(id) || value < 0 || value >= TOK_MAX_VOCAB)
+		return false;
+	*most = value > *most ? value : *most;
+	return true;
+}
+
+/* Ids may have holes between them; more holes than tokens mean a forged id. */
 static enum svc_code reserve(struct tok *tok, const json_t *vocab, const json_t *added,
 			     struct svc_err *err)
 {
-	json_int_t most = -1;
 	size_t i, count = json_is_array(vocab) ? json_array_size(vocab) : json_object_size(vocab);
+	json_int_t most = json_is_array(vocab) ? (json_int_t)count - 1 : -1;
 	const char *key;
 	json_t *value;
-	if (json_is_array(vocab))
-		most = (json_int_t)count - 1;
 	json_object_foreach((json_t *)(uintptr_t)vocab, key, value)
 	{
-		if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-		    json_integer_value(value) >= TOK_MAX_VOCAB)
+		if (!take_id(value, &most))
 			return BAD(err, "model.vocab: the id of '%s' is not a number from 0 to %u",
 				   tok_name(span_of(key)).text, TOK_MAX_VOCAB - 1);
-		if (json_integer_value(value) > most)
-			most = json_integer_value(value);
 	}
 	json_array_foreach(added, i, value)
 	{
-		const json_t *id = json_object_get(value, "id");
-		if (!json_is_integer(id) || json_integer_value(id) < 0 ||
-		    json_integer_value(id) >= TOK_MAX_VOCAB)
+		if (!take_id(json_object_get(value, "id"), &most))
 			return BAD(err, "added_tokens[%zu].id is not a number from 0 to %u", i,
 				   TOK_MAX_VOCAB - 1);
-		if (json_integer_value(id) > most)
-			most = json_integer_value(id);
 	}
 	count += json_array_size(added);
 	if (most >= 2 * (json_int_t)count + 65536)
@@ -344,8 +344,8 @@ static enum svc_code check_model(const json_t *model, struct svc_err *err)
 	return SVC_OK;
 }
 
-static enum svc_code load_model(struct tok *tok, const json_t *model, const json_t *added,
-				struct svc_err *err)
+/* Which kind of model it is, and its switches. */
+static enum svc_code read_model(struct tok *tok, const json_t *model, struct svc_err *err)
 {
 	const char *type = tok_json_word(model, "type");
 	const json_t *vocab = json_object_get(model, "vocab");
@@ -356,29 +356,45 @@ static enum svc_code load_model(struct tok *tok, const json_t *model, const json
 	if (bpe ? !json_is_object(vocab) : !json_is_array(vocab))
 		return BAD(err, "model.vocab is not %s", bpe ? "an object" : "an array");
 	tok->model = bpe ? TOK_MODEL_BPE : TOK_MODEL_UNIGRAM;
-	bool fallback = json_is_true(json_object_get(model, "byte_fallback"));
-	tok->bpe.byte_fallback = tok->unigram.byte_fallback = fallback;
+	tok->bpe.byte_fallback = json_is_true(json_object_get(model, "byte_fallback"));
+	tok->unigram.byte_fallback = tok->bpe.byte_fallback;
 	tok->bpe.fuse_unk = json_is_true(json_object_get(model, "fuse_unk"));
 	tok->bpe.ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
-	enum svc_code code = check_model(model, err);
+	return check_model(model, err);
+}
+
+static enum svc_code load_vocab(struct tok *tok, const json_t *model, const json_t *added,
+				struct svc_err *err)
+{
+	const json_t *vocab = json_object_get(model, "vocab");
+	enum svc_code code = reserve(tok, vocab, added, err);
 	if (code == SVC_OK)
-		code = reserve(tok, vocab, added, err);
-	if (code == SVC_OK)
-		code = bpe ? load_bpe_vocab(tok, vocab, err) : load_unigram_vocab(tok, vocab, err);
+		code = tok->model == TOK_MODEL_BPE ? load_bpe_vocab(tok, vocab, err)
+						   : load_unigram_vocab(tok, vocab, err);
 	if (code == SVC_OK)
 		code = load_added(tok, added, err);
 	if (code == SVC_OK)
 		code = load_unknown(tok, model, err);
-	if (code == SVC_OK && fallback)
-		mark_bytes(tok);
+	return code;
+}
+
+static enum svc_code load_model(struct tok *tok, const json_t *model, const json_t *added,
+				struct svc_err *err)
+{
+	enum svc_code code = read_model(tok, model, err);
 	if (code == SVC_OK)
-		code = tok_vocab_index(tok, err);
+		code = load_vocab(tok, model, added, err);
+	if (code != SVC_OK)
+		return code;
+	if (tok->bpe.byte_fallback)
+		mark_bytes(tok);
+	code = tok_vocab_index(tok, err);
 	if (code == SVC_OK)
 		code = fill_missing_bytes(tok, err);
 	if (code != SVC_OK)
 		return code;
-	return bpe ? load_merges(tok, json_object_get(model, "merges"), err)
-		   : tok_unigram_build(tok, err);
+	return tok->model == TOK_MODEL_BPE ? load_merges(tok, json_object_get(model, "merges"), err)
+					   : tok_unigram_build(tok, err);
 }
 
 static enum svc_code load(struct tok *tok, const json_t *root, struct svc_err *err)

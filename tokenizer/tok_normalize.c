@@ -16,12 +16,12 @@ void tok_text_buf_free(struct tok_text_buf *buf)
 /* The bytes written since the last call are trusted or not. */
 static void note_trust(struct tok_text_buf *out, bool trusted)
 {
-	struct tok_run *last = out->n_runs ? &out->runs[out->n_runs - 1] : NULL;
+	struct tok_run *last = out->runs && out->n_runs ? &out->runs[out->n_runs - 1] : NULL;
 	if (last && last->trusted == trusted) {
 		last->end = out->bytes.len;
 		return;
 	}
-	if (out->n_runs == out->run_room) {
+	if (!out->runs || out->n_runs == out->run_room) {
 		size_t room = out->run_room ? 2 * out->run_room : 8;
 		struct tok_run *runs = realloc(out->runs, room * sizeof *runs);
 		if (!runs) {
@@ -101,7 +101,7 @@ void tok_normal_run(const struct tok_normal *normal, const struct tok_text *in, 
 	const struct span space = span_of(TOK_SPACE);
 	buf_clear(&out->bytes);
 	out->n_runs = out->in_run = 0;
-	if (in->len == 0)
+	if (in->len == 0 || !in->runs) /* an empty text may have none */
 		return;
 	switch (normal->kind) {
 	case TOK_NORMAL_NFC:

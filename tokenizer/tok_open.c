@@ -24,9 +24,8 @@ static const char *const known_ends[] = {
 	"<|return|>", /* gpt-oss */
 	"<|call|>",
 	"<|end_of_turn|>",
-	"<|END_OF_TURN_TOKEN|>", /* Command R */
-	"<\xEF\xBD\x9C"
-	"end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", /* DeepSeek */
+	"<|END_OF_TURN_TOKEN|>",					      /* Command R */
+	"<\xEF\xBD\x9C\x65nd\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", /* DeepSeek */
 };
 
 enum svc_code tok_end_add(struct tok *tok, const char *field, int64_t id, struct svc_err *err)

@@ -62,14 +62,19 @@ size_t tok_byte_level_decode(struct span text, char *out)
 	return n;
 }
 
-/* The value of "<0x00>" to "<0xFF>", else -1. */
+static int hex_value(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 int tok_byte_value(struct span text)
 {
-	static const char digits[] = "0123456789ABCDEF";
 	if (text.len != 6 || memcmp(text.ptr, "<0x", 3) != 0 || text.ptr[5] != '>')
 		return -1;
-	const char *high = memchr(digits, text.ptr[3], 16), *low = memchr(digits, text.ptr[4], 16);
-	return high && low ? (int)((high - digits) * 16 + (low - digits)) : -1;
+	int high = hex_value(text.ptr[3]), low = hex_value(text.ptr[4]);
+	return high >= 0 && low >= 0 ? high * 16 + low : -1;
 }
 
 static enum svc_code index_bytes(struct tok *tok, struct svc_err *err)
