@@ -9,9 +9,10 @@ REPO = pathlib.Path(__file__).resolve().parents[3]
 
 
 def command():
-    """LOCKSTEP_TOKENIZE is the program up to the word tokenize, "build/release/bin/lockstep" by default."""
+    """LOCKSTEP_TOKENIZE, by default "build/release/bin/lockstep tokenize"; without the last word, which is a parameter here."""
     if "LOCKSTEP_TOKENIZE" in os.environ:
-        return shlex.split(os.environ["LOCKSTEP_TOKENIZE"])
+        words = shlex.split(os.environ["LOCKSTEP_TOKENIZE"])
+        return words[:-1] if words[-1] == "tokenize" else words
     build = REPO / os.environ.get("LOCKSTEP_BUILD", "build/release")
     lockstep = build / "bin" / "lockstep"
     return [str(lockstep if lockstep.exists() else build / "test" / "lockstep-tok-test")]
