@@ -1,4 +1,6 @@
+#include <inttypes.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/log.h"
 #include "npu-worker/worker_private.h"
@@ -70,6 +72,19 @@ static uint32_t build_step(struct worker *worker)
 	return n;
 }
 
+/* With --log-level debug, for who compares two runs bit by bit: the row's XXH3, as the engine's
+ * tool prints it. */
+static void log_logits(const struct worker *worker, const struct sequence *sequence,
+		       const struct engine_seq *step)
+{
+	const struct shm_run *run = &worker->svc->run;
+	if (log_level() < LOG_LEVEL_DEBUG || !step->n_logits)
+		return;
+	log_line(LOG_LEVEL_DEBUG, atomic_load(&run->slots[sequence->slot].request), SVC_OK,
+		 "logits at %u: %016" PRIx64, step->pos + step->n_tokens - 1,
+		 (uint64_t)XXH3_64bits(step->logits, run->n_vocab * sizeof *step->logits));
+}
+
 static void commit(struct worker *worker, uint32_t index)
 {
 	struct svc *svc = worker->svc;
@@ -87,6 +102,7 @@ static void commit(struct worker *worker, uint32_t index)
 			      "the engine refused this request's step");
 		return;
 	}
+	log_logits(worker, sequence, &worker->step[index]);
 	atomic_fetch_add_explicit(&inc->gauge[decoded ? GAUGE_DECODE_TOKENS : GAUGE_PREFILL_TOKENS],
 				  sequence->n_take, memory_order_relaxed);
 	sequence->n_kv += sequence->n_take;

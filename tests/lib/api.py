@@ -7,7 +7,7 @@ import socket
 import time
 
 
-def until(condition, seconds=20, what="the condition"):
+def until(condition, seconds=60, what="the condition"):
     """Waits for condition() to be true and returns what it gave."""
     end = time.monotonic() + seconds
     while not (value := condition()):
@@ -51,7 +51,7 @@ class Api:
     def url(self):
         return f"http://127.0.0.1:{self.port}"
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=300):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def request(self, method, path, body=None, headers=()):
@@ -100,7 +100,7 @@ class Api:
         connection = socket.socket()
         if receive_buffer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        connection.settimeout(60)
+        connection.settimeout(300)
         connection.connect(("127.0.0.1", self.port))
         text = json.dumps(body).encode()
         connection.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
