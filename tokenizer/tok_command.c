@@ -9,23 +9,22 @@
 #include "base/buf.h"
 #include "tokenizer/tokenizer.h"
 
+/* clang-format off */
 static const char usage[] =
-	"usage: lockstep tokenize   --model FILE [--json] [--no-special] [--no-parse-special] "
-	"[TEXT ...]\n"
-	"       lockstep detokenize --model FILE [--json] [--no-special] [ID ...]\n"
+	"usage: lockstep tokenize   --model FILE [options] [TEXT ...]\n"
+	"       lockstep detokenize --model FILE [options] [ID ...]\n"
 	"\n"
-	"FILE is a GGUF file (without tensors will do), a tokenizer.json or a folder with one. "
-	"Without TEXT or ID, standard\n"
-	"input is read: as one text (ids separated by white space), or with --json line by line.\n"
+	"FILE is a GGUF file (without tensors will do), a tokenizer.json, or a folder with one. Without TEXT\n"
+	"or ID, standard input is read to its end: one text, or ids separated by white space or commas.\n"
 	"\n"
-	"  --json              tokenize: each line is a JSON string, its ids are written as one "
-	"list per line;\n"
-	"                      detokenize: each line is a list of ids, its text is written as a "
-	"JSON string per line\n"
-	"  --no-special        tokenize: add nothing around the text (no BOS, no EOS);\n"
-	"                      detokenize: leave control tokens out\n"
+	"  --json              line by line; tokenize: a JSON string, or a list of them; each string's ids are\n"
+	"                      written as one list per line; detokenize: a list of ids, or a list of those;\n"
+	"                      each list's text is written as one JSON string per line\n"
+	"  --no-special        tokenize: nothing is put around the text (no BOS, no EOS);\n"
+	"                      detokenize: control tokens are left out\n"
 	"  --no-parse-special  tokenize: control tokens in the text stay text\n"
-	"  --pre NAME          pre-tokenizer instead of the one a GGUF file names\n";
+	"  --pre NAME          the pre-tokenizer, instead of the one that a GGUF file names\n";
+/* clang-format on */
 
 struct command {
 	struct tok *tok;
@@ -132,22 +131,31 @@ static enum svc_code detokenize_list(struct command *command, const json_t *list
 	return code;
 }
 
+static enum svc_code run_value(struct command *command, const json_t *value, struct svc_err *err)
+{
+	if (command->detokenize && json_is_array(value))
+		return detokenize_list(command, value, err);
+	if (!command->detokenize && json_is_string(value))
+		return tokenize(command,
+				(struct span){json_string_value(value), json_string_length(value)},
+				err);
+	return USAGE(err, "not a JSON %s", command->detokenize ? "list of token ids" : "string");
+}
+
+/* One value, or a list of them, which are answered as if each had a line. */
 static enum svc_code run_line(struct command *command, struct span line, struct svc_err *err)
 {
 	json_error_t error;
 	json_t *value = json_loadb(line.ptr, line.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-	enum svc_code code;
+	enum svc_code code = SVC_OK;
 	if (!value)
-		code = USAGE(err, "%s", error.text);
-	else if (!command->detokenize && json_is_string(value))
-		code = tokenize(command,
-				(struct span){json_string_value(value), json_string_length(value)},
-				err);
-	else if (command->detokenize && json_is_array(value))
-		code = detokenize_list(command, value, err);
-	else
-		code = USAGE(err, "not a JSON %s",
-			     command->detokenize ? "list of token ids" : "string");
+		return USAGE(err, "%s", error.text);
+	bool list = json_is_array(value) &&
+		    (!command->detokenize || json_is_array(json_array_get(value, 0)));
+	if (!list)
+		code = run_value(command, value, err);
+	for (size_t i = 0; list && code == SVC_OK && i < json_array_size(value); i++)
+		code = run_value(command, json_array_get(value, i), err);
 	json_decref(value);
 	return code;
 }

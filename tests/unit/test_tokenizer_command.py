@@ -60,6 +60,11 @@ def test_json_lines(model):
         (0, '"ab é"\n""\n"\ufffd"\n'.encode(), "")
 
 
+def test_lists_of_values(model):
+    assert call("tokenize", "--model", model, "--json", text=b'["ab", "a"]\n[]\n') == (0, b"[1, 7]\n[1, 3, 4]\n", "")
+    assert call("detokenize", "--model", model, "--json", text=b"[[7], [3, 4]]\n") == (0, b'"ab"\n"a"\n', "")
+
+
 def test_bytes_that_are_not_text(model):
     code, out, _ = call("tokenize", "--model", model, "--no-special", text=b"a\xff\xc3 b")
     assert (code, json.loads(out)) == (0, [3, 4, 263, 203, 3, 5])
@@ -71,7 +76,8 @@ def test_bytes_that_are_not_text(model):
     (["--model"], b"", 64, "--model"),
     (["--model", "M", "--what"], b"", 64, "--what"),
     (["--model", "M", "--json"], b"'ab'\n", 64, "line 1"),
-    (["--model", "M", "--json"], b'"ab"\n["ab"]\n', 64, "line 2: not a JSON string"),
+    (["--model", "M", "--json"], b'"ab"\n{"a": "b"}\n', 64, "line 2: not a JSON string"),
+    (["--model", "M", "--json"], b'["ab", 7]\n', 64, "line 1: not a JSON string"),
     (["--model", "M", "--json"], b'"\\ud83d"\n', 64, "line 1"),
     (["--model", "/nonexistent"], b"", 74, "/nonexistent: cannot open"),
     (["--model", "/dev/null"], b"", 78, "/dev/null"),
