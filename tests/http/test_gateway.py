@@ -1,12 +1,14 @@
 """The gateway process before a pipeline without a model (gateway/gw_pipeline_test_main.c): a token is a byte, the answer
 is the prompt and then the end token."""
 
+import collections
 import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -20,6 +22,8 @@ import pytest
 
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", "build/release")).resolve()
 END = 256
+# A sanitizer keeps freed memory for a while, so its build says nothing about growth.
+SANITIZED = b"__asan_init" in (BUILD / "bin" / "lockstep-gateway").read_bytes()
 CTX = 512
 
 
@@ -78,13 +82,21 @@ class Gateway:
         assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), data
         return events_of(data.decode()), data.decode()
 
-    def open_stream(self, path, headers=(), receive_buffer=None, **body):
-        """A socket on which the request has been sent."""
+    def connect(self, receive_buffer=None):
         connection = socket.socket()
         if receive_buffer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         connection.settimeout(20)
         connection.connect(("127.0.0.1", self.port()))
+        return connection
+
+    def resident_bytes(self):
+        with open(f"/proc/{self.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def open_stream(self, path, headers=(), receive_buffer=None, **body):
+        """A socket on which the request has been sent."""
+        connection = self.connect(receive_buffer)
         text = json.dumps(body).encode()
         fields = {"Host": "a", "Content-Type": "application/json", "Content-Length": len(text), **dict(headers)}
         head = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
@@ -465,6 +477,52 @@ def test_a_client_that_reads_slowly_gets_everything():
                 text += piece
                 time.sleep(0.002)
         assert text.count(b"data: ") == 302 and b"data: [DONE]\n\n\r\n0\r\n\r\nHTTP/1.1 200 OK" in text
+
+
+FULL = {"model": "echo", "prompt": ["ab", [99, 100]], "temperature": 0.5, "top_p": 0.9, "top_k": 4, "n": 2, "max_tokens": 3,
+        "stop": ["x", "y"], "seed": 7, "logit_bias": {"5": 1.5}, "logprobs": 2, "echo": True, "user": "u", "stream": False}
+
+
+def spoil(rng, message):
+    """Some bytes cut out, put in or changed."""
+    message = bytearray(message)
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        at = rng.randrange(len(message))
+        message[at:at + rng.randrange(3)] = rng.choice(
+            [b"", bytes([rng.randrange(256)]), b"\r\n", b"\n", b"{", b"[" * 80, b'"', b"\0", b"\\ud83d", b"1e999", b"-1"])
+    return bytes(message)
+
+
+def odd_request(rng):
+    body = json.dumps(FULL).encode()
+    kind = rng.randrange(4)
+    if kind < 2:
+        body = spoil(rng, body)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    frame = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if rng.randrange(2) \
+        else b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    return head + frame if kind < 2 else spoil(rng, head + frame)
+
+
+def test_ten_thousand_odd_requests(gateway):
+    rng = random.Random(20)
+    before = None
+    statuses = collections.Counter()
+    for i in range(10000):
+        with gateway.connect() as connection:
+            connection.sendall(odd_request(rng))
+            # An incomplete request has no answer; the end of our side tells the server so.
+            connection.settimeout(0.02)
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                statuses[connection.recv(4096)[9:12]] += 1
+        if i % 500 == 0:
+            assert gateway.request("GET", "/ready")[0] == 200
+        if i == 1000:
+            before = gateway.resident_bytes()
+    assert statuses[b"400"] > 3000 and statuses[b"200"] > 100 and not any(status[:1] == b"5" and status not in
+                                                                          (b"501", b"505") for status in statuses), statuses
+    until(lambda: gateway.busy("done") == 0)
+    assert SANITIZED or gateway.resident_bytes() - before < 4 << 20
 
 
 # ---- life and death
