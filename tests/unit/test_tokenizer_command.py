@@ -7,7 +7,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "golden" / "tokenizer"))
-from command import command  # noqa: E402
+from tokenizer_command import command  # noqa: E402
 
 VOCAB = ["<unk>", "<s>", "</s>", "▁", "a", "b", "ab", "▁ab"]
 TOKENIZER = {

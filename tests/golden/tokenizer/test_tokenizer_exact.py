@@ -1,9 +1,9 @@
-"""The ids of real tokenizers, against Hugging Face `tokenizers` (oracles.py says which), on 10,000 strings each."""
+"""The ids of real tokenizers, against Hugging Face `tokenizers` (tokenizer_oracles.py says which), on 10,000 strings each."""
 import pytest
 
-import oracles
-from command import detokenize, tokenize
-from strings import strings
+import tokenizer_oracles as oracles
+from tokenizer_command import detokenize, tokenize
+from tokenizer_strings import strings
 
 SEED, COUNT = 20240, 10_000
 NAMES = [*oracles.NPM, *oracles.GGUF]

@@ -5,7 +5,7 @@ import random
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from command import tokenize
+from tokenizer_command import tokenize
 
 ALPHABET = "abcé▁ ,1<>|\n歪"
 
