@@ -289,12 +289,26 @@ static enum svc_code load_pre(struct loader *l, const struct tok_options *option
 	return SVC_OK;
 }
 
+static bool is_gemma(const struct loader *l)
+{
+	struct span architecture;
+	return gguf_string(l->gguf, "general.architecture", &architecture) &&
+	       architecture.len >= 5 && memcmp(architecture.ptr, "gemma", 5) == 0;
+}
+
 /* SentencePiece: every space is "▁", and one may stand before each text. */
-static void set_sentencepiece(struct loader *l)
+static enum svc_code set_sentencepiece(struct loader *l)
 {
 	struct tok *tok = l->tok;
-	bool prefix = true;
+	struct gguf_array charsmap;
+	bool prefix = !is_gemma(l), squeeze = false;
 	gguf_bool(l->gguf, KEY("add_space_prefix"), &prefix);
+	gguf_bool(l->gguf, KEY("remove_extra_whitespaces"), &squeeze);
+	if (squeeze ||
+	    (gguf_array(l->gguf, KEY("precompiled_charsmap"), &charsmap) && charsmap.count))
+		return svc_fail(l->err, SVC_UNSUPPORTED, "tokenizer", "%s is not supported",
+				squeeze ? KEY("remove_extra_whitespaces")
+					: KEY("precompiled_charsmap"));
 	if (prefix)
 		tok->normals[tok->n_normals++] = (struct tok_normal){.kind = TOK_NORMAL_PREPEND,
 								     .content = span_of(TOK_SPACE)};
@@ -304,6 +318,7 @@ static void set_sentencepiece(struct loader *l)
 	tok->spaces = true;
 	tok->bpe.byte_fallback = tok->bpe.fuse_unk = true;
 	tok->n_before = 1;
+	return SVC_OK;
 }
 
 static enum svc_code load(struct loader *l, const struct tok_options *options)
@@ -317,11 +332,7 @@ static enum svc_code load(struct loader *l, const struct tok_options *options)
 					     "supported",
 				tok_name(model).text);
 	l->tok->bpe.byte_level = l->byte_level;
-	enum svc_code code = SVC_OK;
-	if (l->byte_level)
-		code = load_pre(l, options);
-	else
-		set_sentencepiece(l);
+	enum svc_code code = l->byte_level ? load_pre(l, options) : set_sentencepiece(l);
 	if (code == SVC_OK)
 		code = load_tokens(l);
 	if (code == SVC_OK)

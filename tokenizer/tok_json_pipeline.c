@@ -93,28 +93,44 @@ static enum svc_code add_splitter(struct reader *r, struct tok_splitter splitter
 	return SVC_OK;
 }
 
+/* Isolated: matches and what lies between are pieces. Removed and inverted: only the matches are,
+ * which is the same for an expression that leaves nothing between. */
+static bool splits_by_matches(const json_t *part, enum tok_split_kind kind)
+{
+	const char *behaviour = tok_json_word(part, "behavior");
+	if (json_is_true(json_object_get(part, "invert")))
+		return strcmp(behaviour, "Removed") == 0 &&
+		       (kind == TOK_SPLIT_GPT2 || kind == TOK_SPLIT_WORDS ||
+			kind == TOK_SPLIT_CASED);
+	return strcmp(behaviour, "Isolated") == 0;
+}
+
+static enum svc_code read_split_regex(struct reader *r, const json_t *part, const json_t *regex)
+{
+	struct tok_splitter splitter;
+	if (!tok_split_by_regex(tok_json_span(regex), &splitter))
+		return UNSUPPORTED(r->err,
+				   "pre_tokenizer Split by '%.300s' is not supported: "
+				   "not one of the known expressions",
+				   json_string_value(regex));
+	if (!splits_by_matches(part, splitter.kind))
+		return UNSUPPORTED(
+			r->err,
+			"pre_tokenizer Split by an expression with behavior '%s' is not supported",
+			tok_json_word(part, "behavior"));
+	return add_splitter(r, splitter);
+}
+
 static enum svc_code read_split(struct reader *r, const json_t *part)
 {
 	const json_t *pattern = json_object_get(part, "pattern"),
 		     *regex = json_object_get(pattern, "Regex");
 	const char *behaviour = tok_json_word(part, "behavior");
 	struct tok_splitter splitter = {.kind = TOK_SPLIT_LITERAL};
+	if (json_is_string(regex))
+		return read_split_regex(r, part, regex);
 	if (json_is_true(json_object_get(part, "invert")))
 		return UNSUPPORTED(r->err, "pre_tokenizer Split with invert is not supported");
-	if (json_is_string(regex)) {
-		if (!tok_split_by_regex(tok_json_span(regex), &splitter))
-			return UNSUPPORTED(r->err,
-					   "pre_tokenizer Split by '%.300s' is not supported: "
-					   "not one of the known expressions",
-					   json_string_value(regex));
-		if (strcmp(behaviour, "Isolated") != 0)
-			return UNSUPPORTED(
-				r->err,
-				"pre_tokenizer Split by an expression with behavior '%s' is not "
-				"supported; Isolated is",
-				behaviour);
-		return add_splitter(r, splitter);
-	}
 	if (strcmp(behaviour, "MergedWithPrevious") == 0)
 		splitter.behaviour = TOK_SPLIT_WITH_PREVIOUS;
 	else if (strcmp(behaviour, "MergedWithNext") == 0)

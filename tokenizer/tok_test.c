@@ -139,6 +139,26 @@ static void control_tokens_need_trust(void **state)
 	tok_free(tok);
 }
 
+/* Some are looked for in normalized text, which has other bytes than what was trusted. */
+static void control_tokens_need_trust_after_normalizers(void **state)
+{
+	(void)state;
+	static const char from[] = "\"</s>\",\"special\":true,\"normalized\":false";
+	struct buf json = {0};
+	const char *at = strstr(TOK_TEST_SENTENCEPIECE, from);
+	assert_non_null(at);
+	buf_append(&json, TOK_TEST_SENTENCEPIECE, (size_t)(at - TOK_TEST_SENTENCEPIECE));
+	buf_print(&json, "\"</s>\",\"special\":true,\"normalized\":true%s", at + strlen(from));
+	struct tok *tok = open_text(json.ptr);
+	EXPECT(tok, TOK_ADD_NONE, "1 6", TRUSTED("</s> ab"));
+	EXPECT(tok, TOK_ADD_NONE, "2 9 10 11 12 6", UNTRUSTED("</s> ab"));
+	EXPECT(tok, TOK_ADD_NONE, "6 1", UNTRUSTED("ab"), TRUSTED(" </s>"));
+	EXPECT(tok, TOK_ADD_NONE, "6 2 9 10 11 12", TRUSTED("ab </"), UNTRUSTED("s>"));
+	EXPECT(tok, TOK_ADD_NONE, "6 2 9 10 11 12 1", UNTRUSTED("ab </s>"), TRUSTED(" </s>"));
+	buf_free(&json);
+	tok_free(tok);
+}
+
 static void joints_leave_no_trace(void **state)
 {
 	(void)state;
@@ -470,6 +490,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_becomes_ids),
 		cmocka_unit_test(control_tokens_need_trust),
+		cmocka_unit_test(control_tokens_need_trust_after_normalizers),
 		cmocka_unit_test(joints_leave_no_trace),
 		cmocka_unit_test(tokens_around_a_text),
 		cmocka_unit_test(bytes_that_are_no_text_come_back),

@@ -6,6 +6,7 @@ import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from tokenizer_command import tokenize
+from tokenizer_oracles import QWEN_SPLIT
 
 ALPHABET = "abcé▁ ,1<>|\n歪"
 
@@ -90,6 +91,8 @@ def make(seed):
     tokenizer = Tokenizer(unigram(rng) if kind == 2 else bpe(rng, kind == 0))
     if kind == 0:
         steps = [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rng.random() < 0.3)]
+        if rng.random() < 0.3:
+            steps.insert(0, pre_tokenizers.Split(Regex(QWEN_SPLIT), "removed", invert=True))
         if rng.random() < 0.3:
             steps.insert(0, pre_tokenizers.Digits(individual_digits=rng.random() < 0.5))
         if rng.random() < 0.3:
