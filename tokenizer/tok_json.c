@@ -2,6 +2,7 @@
 #include "tokenizer/tok_json.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -431,5 +432,6 @@ enum svc_code tok_load_json(struct tok *tok, const char *path, struct svc_err *e
 		return code;
 	code = load(tok, root, err);
 	json_decref(root);
+	malloc_trim(0); /* the document took several times what is kept of it */
 	return code == SVC_OK ? tok_json_config(tok, folder, err) : code;
 }

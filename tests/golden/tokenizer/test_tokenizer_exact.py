@@ -74,3 +74,10 @@ def test_decoding(case):
         normal = case.oracle.normalizer.normalize_str if case.oracle.normalizer else str
         assert_same(case.texts, ours, [normal(text) for text in case.texts])
 
+
+
+@pytest.mark.parametrize("name", oracles.GGUF)
+def test_vocabulary_without_tensors(name, tmp_path):
+    model, texts = oracles.MODELS / oracles.GGUF[name], strings(SEED, 600, ["<|im_end|>", "<eos>"])
+    oracles.vocabulary_only(model, tmp_path / "vocabulary.gguf")
+    assert_same(texts, tokenize(str(tmp_path / "vocabulary.gguf"), texts), tokenize(str(model), texts))

@@ -51,8 +51,21 @@ def npm_folder(name):
     return folder
 
 
-def gguf_metadata(path, prefix="tokenizer."):
-    """The keys that begin with prefix, arrays as lists. Its own reader: the tests' other half is in C."""
+def gguf_metadata(path):
+    """The keys of the tokenizer, arrays as lists. A reader of its own: the tests' other half is in C."""
+    return {key: value for key, value in gguf_keys(path)[0].items() if key.startswith("tokenizer.")}
+
+
+def vocabulary_only(path, target):
+    """The file without its tensors."""
+    keys, end = gguf_keys(path)
+    with open(path, "rb") as file:
+        head = file.read(end)
+    target.write_bytes(head[:8] + struct.pack("<QQ", 0, len(keys)) + head[24:])
+
+
+def gguf_keys(path):
+    """All keys, and where they end."""
     scalars = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
     with open(path, "rb") as file:
         def read(form):
@@ -71,8 +84,7 @@ def gguf_metadata(path, prefix="tokenizer."):
 
         assert file.read(4) == b"GGUF" and read("I") in (2, 3)
         read("Q")
-        pairs = [(value(8), value(read("I"))) for _ in range(read("Q"))]
-    return {key: item for key, item in pairs if key.startswith(prefix)}
+        return dict((value(8), value(read("I"))) for _ in range(read("Q"))), file.tell()
 
 
 def byte_level_oracle(meta, normalizer, pre_tokenizer):
