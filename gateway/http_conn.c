@@ -109,11 +109,16 @@ static void flush_then_close(struct gw_http_conn *conn)
 	event_active(conn->again, EV_TIMEOUT, 0);
 }
 
+static void held_forget(struct gw_http_conn *conn)
+{
+	conn->server->counts.bodies_bytes -= conn->held_bytes;
+	conn->held_bytes = 0;
+}
+
 static void request_forget(struct gw_http_conn *conn)
 {
 	gw_http_parser_next(conn->parser);
-	conn->server->counts.bodies_bytes -= conn->held_bytes;
-	conn->held_bytes = 0;
+	held_forget(conn);
 }
 
 static void read_next(struct gw_http_conn *conn)
@@ -201,6 +206,9 @@ static void request_done(struct gw_http_conn *conn)
 	server->counts.requests++;
 	server->counts.exchanges++;
 	server->handler.request(server->handler.context, &conn->exchange);
+	/* An answer may take long, and nobody needs the question for it. */
+	gw_http_parser_drop_body(conn->parser);
+	held_forget(conn);
 }
 
 /* Who makes the sum too large is refused, not who comes next. */

@@ -6,7 +6,7 @@
  *   POST /echo          the body comes back
  *   POST /parse         the body as a chat request: {"ok":true} or the error
  *   GET  /flood?N       N bytes in pieces of 1000, as fast as they are taken
- *   GET  /wait          never answered
+ *   GET, POST /wait     never answered
  *   GET  /counts        what the server counts, and how many clients went away */
 #include <event2/event.h>
 #include <stdio.h>
@@ -107,8 +107,8 @@ static void serve_counts(void *context, struct gw_http_exchange *exchange)
 static const struct gw_route routes[] = {
 	{"POST", "/echo", serve_echo},	  {"GET", "/echo", serve_echo},
 	{"POST", "/parse", serve_parse},  {"GET", "/flood", serve_flood},
-	{"GET", "/wait", serve_wait},	  {"GET", "/counts", serve_counts},
-	{"GET", "/below/", serve_counts},
+	{"GET", "/wait", serve_wait},	  {"POST", "/wait", serve_wait},
+	{"GET", "/counts", serve_counts}, {"GET", "/below/", serve_counts},
 };
 
 static void on_head(void *context, struct gw_http_exchange *exchange)

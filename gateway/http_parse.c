@@ -25,6 +25,7 @@ struct gw_http_parser {
 	size_t line_start; /* of the current line in head */
 	struct buf line;   /* chunk size or trailer */
 	size_t trailer_bytes;
+	size_t n_lines; /* header fields read so far */
 	struct buf path, body;
 	uint64_t remaining; /* of the body, or of the chunk */
 	bool skipped_empty; /* one empty line before a request is allowed */
@@ -70,14 +71,21 @@ struct gw_http_parser *gw_http_parser_free(struct gw_http_parser *parser)
 	return NULL;
 }
 
+void gw_http_parser_drop_body(struct gw_http_parser *parser)
+{
+	buf_free(&parser->body);
+	parser->request.body = (struct span){NULL, 0};
+}
+
 void gw_http_parser_next(struct gw_http_parser *parser)
 {
 	buf_clear(&parser->head);
 	buf_clear(&parser->line);
 	buf_clear(&parser->path);
-	buf_free(&parser->body); /* an idle connection holds no body */
+	gw_http_parser_drop_body(parser);
 	parser->line_start = 0;
 	parser->trailer_bytes = 0;
+	parser->n_lines = 0;
 	parser->remaining = 0;
 	parser->skipped_empty = false;
 	parser->request = (struct gw_http_request){0};
@@ -175,11 +183,12 @@ static enum gw_http_event line_end_feed(struct gw_http_parser *parser)
 	}
 	if (!first && line.len == 0)
 		return head_end(parser);
+	/* Nothing is kept of it: the buffer may move until the head is complete. */
 	struct gw_http_field field;
-	const struct gw_http_fault *fault =
-		first ? gw_http_line_read(line, &parser->path, &parser->request)
-		      : gw_http_field_read(line, &field);
-	if (!fault && !first && ++parser->request.n_fields > parser->limits.n_fields)
+	struct gw_http_request request;
+	const struct gw_http_fault *fault = first ? gw_http_line_read(line, &parser->path, &request)
+						  : gw_http_field_read(line, &field);
+	if (!fault && !first && ++parser->n_lines > parser->limits.n_fields)
 		fault = &head_too_large;
 	if (fault)
 		return fail(parser, fault);

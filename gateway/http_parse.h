@@ -61,9 +61,11 @@ struct gw_http_parser *gw_http_parser_free(struct gw_http_parser *parser);
 /* Reads from bytes until something happened; says in ret_used how many were taken. */
 enum gw_http_event gw_http_parser_feed(struct gw_http_parser *parser, struct span bytes,
 				       size_t *ret_used);
-/* After GW_HTTP_HEAD (body still empty) and GW_HTTP_DONE. */
+/* Empty before GW_HTTP_HEAD; the body is there after GW_HTTP_DONE. */
 const struct gw_http_request *gw_http_parser_request(const struct gw_http_parser *parser);
 const struct gw_http_fault *gw_http_parser_fault(const struct gw_http_parser *parser);
+/* Gives up the body's memory; the rest of the request stays. */
+void gw_http_parser_drop_body(struct gw_http_parser *parser);
 /* Forgets the request, ready for the next. */
 void gw_http_parser_next(struct gw_http_parser *parser);
 

@@ -232,6 +232,29 @@ static void nul_is_refused_everywhere(void **state)
 	}
 }
 
+/* A fault in the middle of a head is answered with what is known of the request: nothing that
+ * points into a buffer which has grown since. */
+static void half_a_head_shows_nothing(void **state)
+{
+	(void)state;
+	struct gw_http_parser *parser =
+		gw_http_parser_new(&(struct gw_http_limits){8192, 65536, 100, 64});
+	const struct gw_http_request *request = gw_http_parser_request(parser);
+	struct buf out = {0};
+	assert_true(feed_piece(parser, span_of(GET), &out));
+	for (int i = 0; i < 50; i++) {
+		assert_true(feed_piece(
+			parser, span_of("Name: 0123456789012345678901234567890123456789\r\n"),
+			&out));
+		assert_true(request->method.len == 0 && request->path.len == 0 &&
+			    request->n_fields == 0);
+	}
+	assert_false(feed_piece(parser, span_of("bad\r\n"), &out));
+	assert_true(request->method.len == 0 && request->n_fields == 0);
+	buf_free(&out);
+	gw_http_parser_free(parser);
+}
+
 static void a_million_fields_cost_nothing(void **state)
 {
 	(void)state;
@@ -255,6 +278,7 @@ int main(void)
 		cmocka_unit_test(every_cut_gives_the_same),
 		cmocka_unit_test(byte_by_byte_gives_the_same),
 		cmocka_unit_test(nul_is_refused_everywhere),
+		cmocka_unit_test(half_a_head_shows_nothing),
 		cmocka_unit_test(a_million_fields_cost_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,8 +3,8 @@
  * docs/decisions/http.md says why it isn't evhttp.
  *
  * An exchange is one request and its reply. It lives from the handler's `request` until
- * gw_http_reply_end (or gw_http_reply) returns, or until `gone`; the request's spans live as long.
- * No function here blocks. */
+ * gw_http_reply_end (or gw_http_reply) returns, or until `gone`; the request's spans live as long,
+ * but its body only during `request`. No function here blocks. */
 #pragma once
 #include <event2/event.h>
 #include <stdbool.h>

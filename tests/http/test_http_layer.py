@@ -190,7 +190,7 @@ def test_options_and_methods(echo):
     assert options.status == 204 and options.fields["allow"] == "POST, GET, HEAD, OPTIONS"
     assert "access-control-allow-origin" not in options.fields
     wrong, = echo.exchange(b"DELETE /wait HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert wrong.status == 405 and wrong.fields["allow"] == "GET, HEAD, OPTIONS"
+    assert wrong.status == 405 and wrong.fields["allow"] == "GET, HEAD, POST, OPTIONS"
     assert json.loads(wrong.body)["error"]["code"] == "method_not_allowed"
     unknown, = echo.exchange(b"GET /none HTTP/1.1\r\nHost: a\r\n\r\n")
     assert unknown.status == 404 and json.loads(unknown.body)["error"]["code"] == "not_found"
@@ -268,6 +268,17 @@ def test_bodies_of_all_connections_are_limited():
             connection.close()
         assert refused >= 2
         until(lambda: server.counts()["bodies_bytes"] < 1000)
+
+
+def test_a_body_is_not_held_while_the_answer_takes_long():
+    with echo_with("--bodies-bytes", 100000) as server:
+        waiting = [server.connect() for _ in range(5)]
+        for connection in waiting:
+            connection.sendall(post(b"x" * 60000, "/wait"))
+            until(lambda: server.counts()["bodies_bytes"] < 1000)
+        until(lambda: server.counts()["exchanges"] == 6)
+        for connection in waiting:
+            connection.close()
 
 
 # ---- slow clients, clients that leave
