@@ -34,9 +34,13 @@ class Gateway:
         self.dir = tempfile.mkdtemp(prefix="ls", dir="/dev/shm")
         self.pipeline = subprocess.Popen(
             [BUILD / "test" / "gw_pipeline_test", self.dir, str(step_us)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self.pipeline.stdout.readline() == b"ready\n"
         self.options = options
-        self.start()
+        try:
+            assert self.pipeline.stdout.readline() == b"ready\n"
+            self.start()
+        except BaseException:
+            self.end_pipeline()
+            raise
 
     def start(self):
         self.log = tempfile.TemporaryFile()
@@ -128,11 +132,14 @@ class Gateway:
             if self.process.poll() is None:
                 self.process.kill()
                 self.process.wait()
-            self.pipeline.stdin.close()
-            self.pipeline.kill()
-            self.pipeline.wait()
-            self.pipeline.stdout.close()
-            shutil.rmtree(self.dir, ignore_errors=True)
+            self.end_pipeline()
+
+    def end_pipeline(self):
+        self.pipeline.stdin.close()
+        self.pipeline.kill()
+        self.pipeline.wait()
+        self.pipeline.stdout.close()
+        shutil.rmtree(self.dir, ignore_errors=True)
 
 
 def events_of(text):
