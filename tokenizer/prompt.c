@@ -53,7 +53,7 @@ enum svc_code prompt_from_chat(const struct prompt_source *source, struct span c
 	struct prompt prompt = {0};
 	struct tmpl *own = NULL;
 	const struct tmpl *tmpl = NULL;
-	json_t *root = json_loadb(chat.ptr, chat.len, 0, NULL);
+	json_t *root = json_loadb(chat.ptr, chat.len, JSON_ALLOW_NUL, NULL);
 	if (!json_is_object(root)) {
 		json_decref(root);
 		return svc_fail(err, SVC_CORRUPT, __func__,

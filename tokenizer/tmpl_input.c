@@ -82,7 +82,7 @@ static bool parse_object(struct tmpl_eval *e, struct tmpl_value *value)
 {
 	if (value->kind != TV_STRING)
 		return true;
-	json_t *json = json_loadb(value->str->ptr, value->str->len, 0, NULL);
+	json_t *json = json_loadb(value->str->ptr, value->str->len, JSON_ALLOW_NUL, NULL);
 	if (!json_is_object(json)) {
 		json_decref(json);
 		return true;
