@@ -619,9 +619,9 @@ def contents(blocks):
     return events
 
 
-STREAMS = [{"prompt": "hällo 🦙 again"}, {"prompt": "hällo", "echo": True, "logprobs": 2},
+STREAMS = [{"prompt": "hällo 🦙 again"}, {"prompt": "hällo and again", "echo": True, "logprobs": 2},
            {"prompt": ["abcdefgh", "12345678"], "n": 2, "logprobs": 0, "return_token_ids": True},
-           {"prompt": "abcdefghij", "stream_options": {"include_usage": True}}]
+           {"prompt": "abcdefghijklmnop", "stream_options": {"include_usage": True}}]
 
 
 def by_choice(blocks):
@@ -637,7 +637,7 @@ def by_choice(blocks):
 @pytest.mark.parametrize("cut", [1, 3, 6])
 def test_a_killed_gateways_stream_goes_on_at_its_successor(body, cut):
     body = {**body, "stream": True}
-    with gateway_with(step_us=3000) as server:
+    with gateway_with(step_us=20000) as server:
         undisturbed = whole_stream(server, **body)
         connection = server.open_stream("/v1/completions", **body)
         first = read_events(connection, cut)
