@@ -142,39 +142,49 @@ static bool is_parameter(const struct tmpl_macro *macro, size_t from, struct spa
 	return false;
 }
 
-/* caller, kwargs and varargs, for a macro that reads them; an error where it doesn't. */
-static bool bind_special(struct tmpl_eval *e, const struct tmpl_macro *macro,
-			 const struct tmpl_args *args, struct tmpl_scope *scope)
+/* Arguments by name that are no parameter: caller, or one of kwargs, if the macro reads those. */
+static bool bind_other_named(struct tmpl_eval *e, const struct tmpl_macro *macro,
+			     const struct tmpl_args *args, struct tmpl_value *caller,
+			     struct tmpl_dict *kwargs)
 {
-	struct tmpl_value caller = tmpl_undefined(e->tmpl->symbols[SYMBOL_CALLER].name, WHY_NAME);
-	struct tmpl_dict *rest = tmpl_dict_new(e);
-	struct tmpl_list *more = tmpl_list_new(e, 0);
-	if (!rest || !more)
-		return false;
 	for (size_t i = 0; i < args->named.count; i++) {
 		struct tmpl_entry entry = args->named.entries[i];
 		struct span name = tmpl_span(entry.key.str);
 		if (is_parameter(macro, args->list.count, name))
 			continue;
-		if (macro->uses_caller && span_is(name, "caller"))
-			caller = entry.value;
-		else if (!macro->uses_kwargs)
+		if (macro->uses_caller && span_is(name, "caller")) {
+			*caller = entry.value;
+			continue;
+		}
+		if (!macro->uses_kwargs)
 			return tmpl_fail(e, SVC_INVALID, "the macro takes no argument '%.*s'",
 					 (int)(name.len < 60 ? name.len : 60), name.ptr);
-		else if (!tmpl_dict_set(e, rest, entry.key, entry.value))
+		if (!tmpl_dict_set(e, kwargs, entry.key, entry.value))
 			return false;
 	}
+	return true;
+}
+
+/* caller, kwargs and varargs, for a macro that reads them; an error where it doesn't. */
+static bool bind_special(struct tmpl_eval *e, const struct tmpl_macro *macro,
+			 const struct tmpl_args *args, struct tmpl_scope *scope)
+{
+	struct tmpl_value caller = tmpl_undefined(e->tmpl->symbols[SYMBOL_CALLER].name, WHY_NAME);
+	struct tmpl_dict *kwargs = tmpl_dict_new(e);
+	struct tmpl_list *varargs = tmpl_list_new(e, 0);
+	if (!kwargs || !varargs || !bind_other_named(e, macro, args, &caller, kwargs))
+		return false;
 	if (args->list.count > macro->count && !macro->uses_varargs)
 		return tmpl_fail(e, SVC_INVALID, "the macro takes at most %zu arguments",
 				 macro->count);
 	for (size_t i = macro->count; i < args->list.count; i++)
-		if (!tmpl_list_add(e, more, args->list.items[i]))
+		if (!tmpl_list_add(e, varargs, args->list.items[i]))
 			return false;
 	return (!macro->uses_caller || tmpl_scope_set(e, scope, SYMBOL_CALLER, caller)) &&
 	       (!macro->uses_kwargs ||
-		tmpl_scope_set(e, scope, SYMBOL_KWARGS, tmpl_dict_value(rest))) &&
+		tmpl_scope_set(e, scope, SYMBOL_KWARGS, tmpl_dict_value(kwargs))) &&
 	       (!macro->uses_varargs ||
-		tmpl_scope_set(e, scope, SYMBOL_VARARGS, tmpl_list_value(TV_TUPLE, more)));
+		tmpl_scope_set(e, scope, SYMBOL_VARARGS, tmpl_list_value(TV_TUPLE, varargs)));
 }
 
 static bool call_macro(struct tmpl_eval *e, const struct tmpl_closure *closure,

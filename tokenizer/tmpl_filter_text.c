@@ -99,12 +99,25 @@ static bool run_markup(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_
 			   ret);
 }
 
+/* int(text, base), or else int(float(text)). *ret_ok: whether there was a number. */
+static bool int_of_text(struct tmpl_eval *e, struct span text, int base, int64_t *ret, bool *ret_ok)
+{
+	bool big = false;
+	double real;
+	*ret_ok = tmpl_parse_int(text, base, ret, &big);
+	if (big)
+		return tmpl_fail(e, SVC_UNSUPPORTED, "an integer of more than 64 bits");
+	if (*ret_ok || !tmpl_parse_double(text, &real) || !isfinite(real))
+		return true;
+	*ret_ok = true;
+	return tmpl_double_to_int(e, real, ret);
+}
+
 static bool run_int(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_value *ret)
 {
 	struct tmpl_value self = call->self;
 	int64_t base, integer = 0;
-	double real = NAN;
-	bool ok = false, big = false;
+	bool ok = false;
 	if (self.kind == TV_UNDEFINED)
 		return tmpl_fail_undefined(e, self);
 	if (!tmpl_arg_int(e, call, 1, 10, &base))
@@ -112,23 +125,15 @@ static bool run_int(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_val
 	if (base != 0 && (base < 2 || base > 36))
 		return tmpl_fail(e, SVC_INVALID, "int: base %lld", (long long)base);
 	if (self.kind == TV_STRING) {
-		ok = tmpl_parse_int(tmpl_span(self.str), (int)base, &integer, &big);
-		if (big)
-			return tmpl_fail(e, SVC_UNSUPPORTED, "an integer of more than 64 bits");
-		if (!ok && !tmpl_parse_double(tmpl_span(self.str), &real))
-			real = NAN;
+		if (!int_of_text(e, tmpl_span(self.str), (int)base, &integer, &ok))
+			return false;
 	} else if (tmpl_is_integer(self)) {
 		ok = true;
 		integer = tmpl_to_int64(self);
-	} else if (self.kind == TV_FLOAT) {
-		if (isinf(self.real))
-			return tmpl_fail(e, SVC_INVALID, "int: infinity is no integer");
-		real = self.real;
-	}
-	if (!ok && isfinite(real)) {
-		if (!tmpl_double_to_int(e, real, &integer))
-			return false;
+	} else if (self.kind == TV_FLOAT && !isnan(self.real)) {
 		ok = true;
+		if (!tmpl_double_to_int(e, self.real, &integer))
+			return false;
 	}
 	*ret = ok ? tmpl_int(integer) : tmpl_given(call->arg[0]) ? call->arg[0] : tmpl_int(0);
 	if (ok)
@@ -238,41 +243,43 @@ static bool ends_line(const struct tmpl_str *s)
 	return code != '\r' && tmpl_is_line_end(code);
 }
 
+/* What a line begins with: `width` spaces, or a text. */
+static const struct tmpl_str *indentation(struct tmpl_eval *e, const struct tmpl_call *call)
+{
+	int64_t width;
+	struct tmpl_builder spaces;
+	if (call->arg[0].kind == TV_STRING)
+		return call->arg[0].str;
+	if (!tmpl_arg_int(e, call, 0, 4, &width))
+		return NULL;
+	tmpl_build(&spaces, e, 0);
+	tmpl_add_repeat(&spaces, ' ', width > 0 ? (size_t)width : 0, true);
+	return tmpl_built(&spaces);
+}
+
 static bool run_indent(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_value *ret)
 {
-	const struct tmpl_str *s = call->self.str, *by = NULL;
-	int64_t width = 4;
 	if (call->self.kind != TV_STRING)
 		return tmpl_fail_type(e, "indent", call->self);
-	if (tmpl_given(call->arg[0]) && call->arg[0].kind == TV_STRING)
-		by = call->arg[0].str;
-	else if (!tmpl_arg_int(e, call, 0, 4, &width))
-		return false;
-	if (!by) {
-		struct tmpl_builder spaces;
-		tmpl_build(&spaces, e, 0);
-		tmpl_add_repeat(&spaces, ' ', width > 0 ? (size_t)width : 0, true);
-		by = tmpl_built(&spaces);
-	}
+	const struct tmpl_str *s = call->self.str, *by = indentation(e, call);
+	const struct tmpl_str *empty = tmpl_str_static(e, "");
 	bool first = tmpl_given(call->arg[1]) && tmpl_truth(call->arg[1]);
 	bool blank = tmpl_given(call->arg[2]) && tmpl_truth(call->arg[2]);
-	struct tmpl_list *lines = by ? tmpl_split_lines(e, s, false) : NULL;
+	struct tmpl_list *lines = by && empty ? tmpl_split_lines(e, s, false) : NULL;
 	if (!lines)
 		return false;
 	/* Jinja adds a line end before it splits: text that ends in one keeps an empty last line.
 	 */
 	bool open = s->len == 0 || ends_line(s);
-	const struct tmpl_str *empty = tmpl_str_static(e, "");
-	if (!empty || (open && !tmpl_list_add(e, lines, tmpl_str_value(empty))))
+	if (open && !tmpl_list_add(e, lines, tmpl_str_value(empty)))
 		return false;
 	struct tmpl_builder b;
 	tmpl_build(&b, e, s->len);
 	for (size_t i = 0; i < lines->count && !b.failed; i++) {
 		const struct tmpl_str *line = lines->items[i].str;
-		if (i > 0)
-			tmpl_add_text(&b, "\n", true);
-		if (i == 0 ? first : blank || line->len > 0)
-			tmpl_add(&b, by);
+		bool indented = i == 0 ? first : blank || line->len > 0;
+		tmpl_add_text(&b, i > 0 ? "\n" : "", true);
+		tmpl_add(&b, indented ? by : empty);
 		tmpl_add(&b, line);
 	}
 	const struct tmpl_str *made = tmpl_built(&b);

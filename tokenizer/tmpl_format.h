@@ -11,6 +11,7 @@ struct tmpl_spec {
 	char group;		  /* , _ or 0 */
 	int64_t width, precision; /* precision: -1 where none is given */
 	char type;		  /* 0 where none is given */
+	bool trusted;		  /* the format is: so is what it fills with */
 };
 
 /* Digits with sign, prefix and grouping, padded. type one of d x X o b e E f F g G %, for a number.

@@ -9,6 +9,7 @@ struct braces {
 	struct tmpl_eval *e;
 	const struct tmpl_args *args;
 	bool markup;
+	bool trusted; /* all of the format; one that is partly the request's is not, in any part */
 	int64_t next; /* of {}: -1 once numbers were given, which then excludes {} */
 	bool counted; /* a {} came */
 };
@@ -16,6 +17,11 @@ struct braces {
 static bool fail(struct braces *f, const char *why)
 {
 	return tmpl_fail(f->e, SVC_INVALID, "format: %s", why);
+}
+
+static bool one_of(char c, const char *set)
+{
+	return c != 0 && strchr(set, c) != NULL;
 }
 
 /* The value that a field's name begins with. */
@@ -47,33 +53,46 @@ static bool first_value(struct braces *f, struct span name, struct tmpl_value *r
 	return true;
 }
 
+/* One .attribute or [item] at the beginning of path: its name, and the bytes that it takes. */
+static bool read_part(struct braces *f, struct span path, struct span *ret_name, size_t *ret_len)
+{
+	bool attribute = path.ptr[0] == '.';
+	if (!attribute && path.ptr[0] != '[')
+		return fail(f, "only . or [ may follow ]");
+	const char *ends = attribute ? ".[" : "]";
+	size_t at = 1;
+	while (at < path.len && !one_of(path.ptr[at], ends))
+		at++;
+	if (at == 1 || (!attribute && at == path.len))
+		return fail(f, "an empty or open attribute");
+	*ret_name = (struct span){path.ptr + 1, at - 1};
+	*ret_len = at + !attribute;
+	return true;
+}
+
+static bool get_item(struct braces *f, const struct tmpl_str *name, struct tmpl_value *value)
+{
+	int64_t index;
+	bool big = false;
+	bool number = name->ptr[0] >= '0' && name->ptr[0] <= '9' &&
+		      tmpl_parse_int(tmpl_span(name), 10, &index, &big) && !big;
+	return tmpl_get_item(f->e, *value, number ? tmpl_int(index) : tmpl_str_value(name), value);
+}
+
 /* .attribute and [item], one after the other. */
 static bool follow(struct braces *f, struct span path, struct tmpl_value *value)
 {
 	while (path.len) {
-		bool attribute = path.ptr[0] == '.';
-		if (!attribute && path.ptr[0] != '[')
-			return fail(f, "only . or [ may follow ]");
-		path = (struct span){path.ptr + 1, path.len - 1};
-		size_t len = 0;
-		while (len < path.len && (attribute ? path.ptr[len] != '.' && path.ptr[len] != '['
-						    : path.ptr[len] != ']'))
-			len++;
-		if (len == 0 || (!attribute && len == path.len))
-			return fail(f, "an empty or open attribute");
-		struct span name = {path.ptr, len};
-		struct tmpl_value key = tmpl_int(0);
-		bool big = false;
-		const struct tmpl_str *text = tmpl_str_new(f->e, name, true);
+		struct span name;
+		size_t len;
+		if (!read_part(f, path, &name, &len))
+			return false;
+		const struct tmpl_str *text = tmpl_str_new(f->e, name, f->trusted);
 		if (!text)
 			return false;
-		if (attribute || name.ptr[0] < '0' || name.ptr[0] > '9' ||
-		    !tmpl_parse_int(name, 10, &key.integer, &big) || big)
-			key = tmpl_str_value(text);
-		if (attribute ? !tmpl_get_attr(f->e, *value, text, value)
-			      : !tmpl_get_item(f->e, *value, key, value))
+		if (path.ptr[0] == '.' ? !tmpl_get_attr(f->e, *value, text, value)
+				       : !get_item(f, text, value))
 			return false;
-		len += !attribute;
 		path = (struct span){path.ptr + len, path.len - len};
 	}
 	return true;
@@ -88,17 +107,12 @@ static int64_t read_digits(struct span spec, size_t *at)
 	return value;
 }
 
-static bool one_of(char c, const char *set)
-{
-	return c != 0 && strchr(set, c) != NULL;
-}
-
 /* [[fill]align][sign][#][0][width][group][.precision][type] */
 static bool read_spec(struct braces *f, struct span text, struct tmpl_spec *spec)
 {
 	size_t at = 0, first = 0;
 	uint32_t code = 0;
-	*spec = (struct tmpl_spec){.precision = -1};
+	*spec = (struct tmpl_spec){.precision = -1, .trusted = f->trusted};
 	if (text.len)
 		first = tmpl_decode(text.ptr, &code);
 	if (first < text.len && one_of(text.ptr[first], "<>^=")) {
@@ -180,8 +194,7 @@ static bool add_value(struct braces *f, struct tmpl_builder *b, struct tmpl_valu
 	return str && add_string(f, b, str, &spec);
 }
 
-static bool expand(struct braces *f, struct span format, bool trusted, int depth,
-		   struct tmpl_builder *b);
+static bool expand(struct braces *f, struct span format, int depth, struct tmpl_builder *b);
 
 /* What stands between { and }. */
 static bool add_field(struct braces *f, struct span field, int depth, struct tmpl_builder *b)
@@ -212,8 +225,8 @@ static bool add_field(struct braces *f, struct span field, int depth, struct tmp
 		return false;
 	struct tmpl_builder spec;
 	tmpl_build(&spec, f->e, 0);
-	if (end < field.len && !expand(f, (struct span){field.ptr + end + 1, field.len - end - 1},
-				       true, depth + 1, &spec))
+	if (end < field.len &&
+	    !expand(f, (struct span){field.ptr + end + 1, field.len - end - 1}, depth + 1, &spec))
 		return false;
 	const struct tmpl_str *text = tmpl_built(&spec);
 	return text && add_value(f, b, value, conversion, tmpl_span(text));
@@ -232,8 +245,7 @@ static size_t field_end(struct span format, size_t at)
 	return at;
 }
 
-static bool expand(struct braces *f, struct span format, bool trusted, int depth,
-		   struct tmpl_builder *b)
+static bool expand(struct braces *f, struct span format, int depth, struct tmpl_builder *b)
 {
 	if (depth > 2)
 		return fail(f, "specifiers within specifiers");
@@ -243,7 +255,7 @@ static bool expand(struct braces *f, struct span format, bool trusted, int depth
 		if (!tmpl_charge(f->e, at % 16 == 0))
 			return false;
 		if ((c != '{' && c != '}') || (twice && depth == 1)) {
-			tmpl_add_bytes(b, &c, 1, trusted);
+			tmpl_add_bytes(b, &c, 1, f->trusted);
 			at += c == '{' || c == '}' ? 2 : 1;
 			continue;
 		}
@@ -261,11 +273,11 @@ static bool expand(struct braces *f, struct span format, bool trusted, int depth
 bool tmpl_format_braces(struct tmpl_eval *e, const struct tmpl_str *format,
 			const struct tmpl_args *args, struct tmpl_value *ret)
 {
-	struct braces f = {.e = e, .args = args, .markup = format->markup};
+	struct braces f = {
+		.e = e, .args = args, .markup = format->markup, .trusted = tmpl_trusted(format)};
 	struct tmpl_builder b;
 	tmpl_build(&b, e, format->len);
-	/* A format that is partly the request's isn't trusted in any part. */
-	if (!expand(&f, tmpl_span(format), tmpl_trusted(format), 1, &b))
+	if (!expand(&f, tmpl_span(format), 1, &b))
 		return false;
 	const struct tmpl_str *str = tmpl_built(&b);
 	if (!str || !(str = tmpl_str_mark(e, str, format->markup)))

@@ -136,42 +136,50 @@ static bool add_number(struct percent *p, struct tmpl_value value, struct tmpl_s
 	return tmpl_add_number(&p->b, value, spec);
 }
 
+/* Flags, width, precision and the letter after them. */
+static bool read_spec(struct percent *p, struct tmpl_spec *spec)
+{
+	flags(p, spec);
+	if (!number(p, &spec->width))
+		return false;
+	if (spec->width < 0) {
+		spec->align = '<';
+		spec->width = -spec->width;
+	}
+	if (peek(p) == '.') {
+		p->at++;
+		if (!number(p, &spec->precision))
+			return false;
+	}
+	p->at += peek(p) == 'h' || peek(p) == 'l' || peek(p) == 'L';
+	spec->type = peek(p);
+	p->at++;
+	return true;
+}
+
 /* One conversion, after its %. */
 static bool convert(struct percent *p)
 {
-	struct tmpl_spec spec = {.precision = -1};
+	struct tmpl_spec spec = {.precision = -1, .trusted = tmpl_trusted(p->format)};
 	struct tmpl_value value = {.kind = TV_MISSING};
-	struct tmpl_eval *e = p->b.e;
 	if (peek(p) == '(' && !named_value(p, &value))
 		return false;
-	flags(p, &spec);
-	if (!number(p, &spec.width))
+	if (!read_spec(p, &spec))
 		return false;
-	if (spec.width < 0) {
-		spec.align = '<';
-		spec.width = -spec.width;
-	}
-	if (peek(p) == '.' && (p->at++, !number(p, &spec.precision)))
-		return false;
-	if (peek(p) == 'h' || peek(p) == 'l' || peek(p) == 'L')
-		p->at++;
-	spec.type = peek(p);
-	p->at++;
 	if (spec.type == '%') {
-		tmpl_add_text(&p->b, "%", tmpl_trusted(p->format));
+		tmpl_add_text(&p->b, "%", spec.trusted);
 		return !p->b.failed;
 	}
 	if (!spec.type || !strchr("srdiuxXoeEfFgGc", spec.type))
-		return tmpl_fail(e, spec.type == 'a' ? SVC_UNSUPPORTED : SVC_INVALID,
+		return tmpl_fail(p->b.e, spec.type == 'a' ? SVC_UNSUPPORTED : SVC_INVALID,
 				 "%%: no such conversion");
 	if (value.kind == TV_MISSING && !next_value(p, &value))
 		return false;
-	if (spec.type == 's' || spec.type == 'r' || spec.type == 'c') {
-		if (spec.align != '<')
-			spec.align = '>';
-		return spec.type == 'c' ? add_char(p, value, &spec) : add_text(p, value, &spec);
-	}
-	return add_number(p, value, &spec);
+	if (!strchr("src", spec.type))
+		return add_number(p, value, &spec);
+	if (spec.align != '<')
+		spec.align = '>';
+	return spec.type == 'c' ? add_char(p, value, &spec) : add_text(p, value, &spec);
 }
 
 bool tmpl_format_percent(struct tmpl_eval *e, const struct tmpl_str *format,

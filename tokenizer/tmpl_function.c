@@ -36,7 +36,35 @@ static bool run_range(struct tmpl_eval *e, struct tmpl_call *call, struct tmpl_v
 		return tmpl_fail(e, SVC_INVALID, "range: more than %u items", MOST_RANGE);
 	range->count = (size_t)count;
 	*ret = (struct tmpl_value){.kind = TV_RANGE, .trusted = true, .range = range};
+	for (size_t i = 0; i < args->count; i++)
+		ret->trusted = ret->trusted && args->items[i].trusted;
 	return true;
+}
+
+/* The entries of a mapping, or pairs. */
+static bool add_pairs(struct tmpl_eval *e, struct tmpl_value from, struct tmpl_dict *dict)
+{
+	struct tmpl_iter iter;
+	struct tmpl_value pair;
+	if (from.kind == TV_DICT) {
+		from.kind = TV_VIEW;
+		from.detail = VIEW_ITEMS;
+	}
+	if (!tmpl_iter_start(e, from, &iter))
+		return false;
+	for (;;) {
+		if (!tmpl_iter_next(e, &iter, &pair))
+			return false;
+		if (pair.kind == TV_MISSING)
+			return true;
+		struct tmpl_list *both = tmpl_collect(e, pair);
+		if (!both)
+			return false;
+		if (both->count != 2)
+			return tmpl_fail(e, SVC_INVALID, "dict: not a pair");
+		if (!tmpl_dict_set(e, dict, both->items[0], both->items[1]))
+			return false;
+	}
 }
 
 /* A mapping, or pairs, then names. */
@@ -44,29 +72,8 @@ static bool fill_dict(struct tmpl_eval *e, const struct tmpl_args *args, struct 
 {
 	if (args->list.count > 1)
 		return tmpl_fail(e, SVC_INVALID, "dict and namespace take one mapping at most");
-	if (args->list.count == 1) {
-		struct tmpl_value from = args->list.items[0], pair;
-		struct tmpl_iter iter;
-		if (from.kind == TV_DICT) {
-			from.kind = TV_VIEW;
-			from.detail = VIEW_ITEMS;
-		}
-		if (!tmpl_iter_start(e, from, &iter))
-			return false;
-		for (;;) {
-			if (!tmpl_iter_next(e, &iter, &pair))
-				return false;
-			if (pair.kind == TV_MISSING)
-				break;
-			struct tmpl_list *both = tmpl_collect(e, pair);
-			if (!both)
-				return false;
-			if (both->count != 2)
-				return tmpl_fail(e, SVC_INVALID, "dict: not a pair");
-			if (!tmpl_dict_set(e, dict, both->items[0], both->items[1]))
-				return false;
-		}
-	}
+	if (args->list.count == 1 && !add_pairs(e, args->list.items[0], dict))
+		return false;
 	for (size_t i = 0; i < args->named.count; i++)
 		if (!tmpl_dict_set(e, dict, args->named.entries[i].key,
 				   args->named.entries[i].value))
@@ -225,33 +232,32 @@ static bool add_number(struct clock_text *c, char directive, char pad)
 	int hour = t->tm_hour % 12 ? t->tm_hour % 12 : 12, year, week;
 	iso_week(t, &year, &week);
 	const struct {
-		char directive;
-		int width;
-		char pad;
 		int64_t value;
+		int width;
+		char directive, pad;
 	} numbers[] = {
-		{'C', 2, '0', (t->tm_year + 1900) / 100},
-		{'d', 2, '0', t->tm_mday},
-		{'e', 2, ' ', t->tm_mday},
-		{'f', 6, '0', 0},
-		{'G', 4, 0, year},
-		{'g', 2, '0', year % 100},
-		{'H', 2, '0', t->tm_hour},
-		{'I', 2, '0', hour},
-		{'j', 3, '0', t->tm_yday + 1},
-		{'k', 2, ' ', t->tm_hour},
-		{'l', 2, ' ', hour},
-		{'M', 2, '0', t->tm_min},
-		{'m', 2, '0', t->tm_mon + 1},
-		{'S', 2, '0', t->tm_sec},
-		{'s', 1, 0, c->now},
-		{'U', 2, '0', (t->tm_yday + 7 - t->tm_wday) / 7},
-		{'u', 1, 0, t->tm_wday ? t->tm_wday : 7},
-		{'V', 2, '0', week},
-		{'W', 2, '0', (t->tm_yday + 7 - (t->tm_wday + 6) % 7) / 7},
-		{'w', 1, 0, t->tm_wday},
-		{'Y', 4, 0, t->tm_year + 1900},
-		{'y', 2, '0', t->tm_year % 100},
+		{(t->tm_year + 1900) / 100, 2, 'C', '0'},
+		{t->tm_mday, 2, 'd', '0'},
+		{t->tm_mday, 2, 'e', ' '},
+		{0, 6, 'f', '0'},
+		{year, 4, 'G', 0},
+		{year % 100, 2, 'g', '0'},
+		{t->tm_hour, 2, 'H', '0'},
+		{hour, 2, 'I', '0'},
+		{t->tm_yday + 1, 3, 'j', '0'},
+		{t->tm_hour, 2, 'k', ' '},
+		{hour, 2, 'l', ' '},
+		{t->tm_min, 2, 'M', '0'},
+		{t->tm_mon + 1, 2, 'm', '0'},
+		{t->tm_sec, 2, 'S', '0'},
+		{c->now, 1, 's', 0},
+		{(t->tm_yday + 7 - t->tm_wday) / 7, 2, 'U', '0'},
+		{t->tm_wday ? t->tm_wday : 7, 1, 'u', 0},
+		{week, 2, 'V', '0'},
+		{(t->tm_yday + 7 - (t->tm_wday + 6) % 7) / 7, 2, 'W', '0'},
+		{t->tm_wday, 1, 'w', 0},
+		{t->tm_year + 1900, 4, 'Y', 0},
+		{t->tm_year % 100, 2, 'y', '0'},
 	};
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
 		if (numbers[i].directive == directive) {

@@ -199,7 +199,7 @@ static bool from_object(struct tmpl_eval *e, const json_t *json, struct tmpl_val
 	     it = json_object_iter_next(object.walked, it)) {
 		struct span name = span_of(json_object_iter_key(it));
 		const struct tmpl_str *key = tmpl_str_new(e, name, false);
-		struct tmpl_value value;
+		struct tmpl_value value = {.kind = TV_MISSING};
 		if (!key || !tmpl_from_json(e, json_object_iter_value(it), &value) ||
 		    !tmpl_dict_set(e, dict, tmpl_str_value(key), value))
 			return false;

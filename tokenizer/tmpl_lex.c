@@ -386,6 +386,25 @@ static bool lex_operator(struct lexer *lex)
 	return true;
 }
 
+static bool lex_name(struct lexer *lex)
+{
+	size_t from = lex->at;
+	while (lex->at < lex->len && is_name_char(lex->source[lex->at]))
+		lex->at++;
+	return add_token(lex, TOKEN_NAME, from, lex->at) != NULL;
+}
+
+/* One token within a tag. */
+static bool lex_token(struct lexer *lex)
+{
+	char c = lex->source[lex->at];
+	if (is_digit(c))
+		return lex_number(lex);
+	if (is_name_char(c))
+		return lex_name(lex);
+	return c == '"' || c == '\'' ? lex_string(lex) : lex_operator(lex);
+}
+
 /* What stands between {{ and }}, or {% and %}, and the end tag. */
 static bool lex_inside(struct lexer *lex, char kind)
 {
@@ -395,39 +414,27 @@ static bool lex_inside(struct lexer *lex, char kind)
 		count_lines(lex, lex->at);
 		if (lex->at >= lex->len)
 			return tmpl_fail(lex->e, SVC_INVALID, "the template ends within a tag");
-		char c = lex->source[lex->at];
 		size_t end = lex->open == 0 ? tag_end(lex, lex->at, kind) : 0;
-		if (end) {
-			if (!add_token(lex, kind == '}' ? TOKEN_VARIABLE_END : TOKEN_BLOCK_END,
-				       lex->at, end))
-				return false;
-			tag_ended(lex, end);
-			return true;
-		}
-		bool ok;
-		if (is_digit(c)) {
-			ok = lex_number(lex);
-		} else if (is_name_char(c)) {
-			size_t from = lex->at;
-			while (lex->at < lex->len && is_name_char(lex->source[lex->at]))
-				lex->at++;
-			ok = add_token(lex, TOKEN_NAME, from, lex->at) != NULL;
-		} else if (c == '"' || c == '\'') {
-			ok = lex_string(lex);
-		} else {
-			ok = lex_operator(lex);
-		}
-		if (!ok)
+		if (end)
+			return add_token(lex, kind == '}' ? TOKEN_VARIABLE_END : TOKEN_BLOCK_END,
+					 lex->at, end) &&
+			       (tag_ended(lex, end), true);
+		if (!lex_token(lex))
 			return false;
 	}
+}
+
+static bool tag_starts(const struct lexer *lex, size_t at)
+{
+	char next = lex->source[at + 1];
+	return lex->source[at] == '{' && (next == '{' || next == '%' || next == '#');
 }
 
 /* Text up to the next tag, and the tag. */
 static bool lex_next(struct lexer *lex)
 {
 	size_t from = lex->at, at = from;
-	while (at + 1 < lex->len &&
-	       !(lex->source[at] == '{' && memchr("{%#", lex->source[at + 1], 3)))
+	while (at + 1 < lex->len && !tag_starts(lex, at))
 		at++;
 	if (at + 1 >= lex->len) {
 		lex->at = lex->len;

@@ -17,6 +17,7 @@ static bool range_attr(struct tmpl_value value, const struct tmpl_str *name, str
 		*ret = tmpl_int(value.range->step);
 	else
 		return false;
+	ret->trusted = value.trusted;
 	return true;
 }
 
@@ -107,7 +108,8 @@ static bool numbered_item(struct tmpl_eval *e, struct tmpl_value value, struct t
 	if (value.kind == TV_STRING)
 		return char_at(e, value.str, at, ret);
 	if (value.kind == TV_RANGE)
-		*ret = tmpl_int(value.range->start + (int64_t)at * value.range->step);
+		*ret = tmpl_int(value.range->start + (int64_t)at * value.range->step),
+		ret->trusted = value.trusted;
 	else
 		*ret = value.list->items[at];
 	return true;
@@ -228,9 +230,10 @@ static bool slice_list(struct tmpl_eval *e, struct tmpl_value value, const struc
 	return true;
 }
 
-static bool slice_range(struct tmpl_eval *e, const struct tmpl_range *range, const struct cut *cut,
+static bool slice_range(struct tmpl_eval *e, struct tmpl_value value, const struct cut *cut,
 			struct tmpl_value *ret)
 {
+	const struct tmpl_range *range = value.range;
 	struct tmpl_range *part = tmpl_alloc(e, 1, sizeof *part);
 	if (!part)
 		return false;
@@ -239,7 +242,7 @@ static bool slice_range(struct tmpl_eval *e, const struct tmpl_range *range, con
 	part->start = range->start + cut->from * range->step;
 	part->stop = range->start + cut->to * range->step;
 	part->count = cut->count;
-	*ret = (struct tmpl_value){.kind = TV_RANGE, .trusted = true, .range = part};
+	*ret = (struct tmpl_value){.kind = TV_RANGE, .trusted = value.trusted, .range = part};
 	return true;
 }
 
@@ -256,7 +259,7 @@ bool tmpl_slice(struct tmpl_eval *e, struct tmpl_value value, const struct tmpl_
 	if (!tmpl_length(e, value, &length) || !find_cut(e, bounds, length, &cut))
 		return false;
 	if (value.kind == TV_RANGE)
-		return slice_range(e, value.range, &cut, ret);
+		return slice_range(e, value, &cut, ret);
 	if (value.kind != TV_STRING)
 		return slice_list(e, value, &cut, ret);
 	const struct tmpl_str *str = slice_string(e, value.str, &cut);

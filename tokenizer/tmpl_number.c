@@ -261,7 +261,8 @@ static size_t lay_out(const char *digits, size_t count, int exponent, char *out)
 		return len + (size_t)snprintf(out + len, 8, "e%+03d", exponent);
 	}
 	if (exponent < 0) {
-		memcpy(out, "0.0000", 6);
+		memset(out, '0', 6);
+		out[1] = '.';
 		len = (size_t)(1 - exponent);
 		memcpy(out + len, digits, count);
 		return len + count;

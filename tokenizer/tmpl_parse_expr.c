@@ -31,7 +31,7 @@ static struct tmpl_node *parse_power(struct tmpl_parser *p)
 static struct tmpl_node *parse_product(struct tmpl_parser *p)
 {
 	struct tmpl_node *left = parse_power(p);
-	while (left && p->at->type == TOKEN_OPERATOR && memchr("*/f%", p->at->op, 4)) {
+	while (left && p->at->type == TOKEN_OPERATOR && strchr("*/f%", p->at->op)) {
 		char op = p->at++->op;
 		left = binary(p, op, left, parse_power(p));
 	}
@@ -69,7 +69,7 @@ static struct tmpl_node *parse_sum(struct tmpl_parser *p)
 /* The comparison at the current token, stepped over; 0 if there is none. */
 static char take_comparison(struct tmpl_parser *p)
 {
-	if (p->at->type == TOKEN_OPERATOR && memchr("=n<>lg", p->at->op, 6))
+	if (p->at->type == TOKEN_OPERATOR && strchr("=n<>lg", p->at->op))
 		return p->at++->op;
 	if (tmpl_skip_name(p, "in"))
 		return 'i';

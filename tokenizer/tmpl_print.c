@@ -14,9 +14,7 @@ static void escape_code(uint32_t code, char quote, char ret[12])
 		snprintf(ret, 12, "\\%c", (char)code);
 	else if (code == '\n' || code == '\r' || code == '\t')
 		snprintf(ret, 12, "\\%c", code == '\n' ? 'n' : code == '\r' ? 'r' : 't');
-	else if (code >= 0x20 && code < 0x7F)
-		ret[0] = 0;
-	else if (code >= 0xA0 && tmpl_is_printable(code))
+	else if ((code >= 0x20 && code < 0x7F) || (code >= 0xA0 && tmpl_is_printable(code)))
 		ret[0] = 0;
 	else if (code < 0x100)
 		snprintf(ret, 12, "\\x%02" PRIx32, code);

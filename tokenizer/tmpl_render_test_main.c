@@ -1,10 +1,11 @@
 /* lockstep-tmpl-render: renders what comes as JSON lines, for tests that compare with jinja2.
  * In:  {"template": "...", "messages": [...], "tools": [...], "documents": [...], "kwargs": {...},
  *       "add_generation_prompt": true, "bos_token": "...", "eos_token": "...", "now": 0,
- *       "steps": 0, "memory": 0, "output": 0, "depth": 0, "join_parts": false, "parse_arguments":
- * false, "repeat": 1} Out: {"text": "...", "pieces": [[offset, length, trusted], ...]} or {"error":
- * "...", "code":
- * "..."}, one line each; with "repeat", also "us": the mean time of a rendering. */
+ *       "join_parts": false, "parse_arguments": false,
+ *       "steps": 0, "memory": 0, "output": 0, "depth": 0, "repeat": 1}
+ * Out: {"text": "...", "pieces": [[offset, length, trusted], ...]}
+ *      or {"code": "...", "error": "..."}, a line each; with "repeat", also "us": the mean
+ * processor time of a rendering. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -28,7 +29,7 @@ static size_t number_of(const json_t *request, const char *name)
 static int64_t clock_us(void)
 {
 	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
 	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 

@@ -69,8 +69,8 @@ struct tmpl_builder {
 	struct tmpl_run first_runs[TMPL_FIRST_RUNS];
 };
 
-/* reserve: bytes expected, a hint. */
-void tmpl_build(struct tmpl_builder *b, struct tmpl_eval *e, size_t reserve);
+/* expected: bytes, a hint. */
+void tmpl_build(struct tmpl_builder *b, struct tmpl_eval *e, size_t expected);
 void tmpl_add_bytes(struct tmpl_builder *b, const char *ptr, size_t len, bool trusted);
 void tmpl_add_text(struct tmpl_builder *b, const char *text, bool trusted);
 void tmpl_add_repeat(struct tmpl_builder *b, char byte, size_t count, bool trusted);

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <cmocka.h>
 
+#include "base/buf.h"
 #include "tokenizer/tmpl.h"
 
 struct rendered {
@@ -94,6 +95,10 @@ static void trust_survives_string_operations(void **state)
 	expect_trust("{{ ('k=' + u).split('=')|join(';') }}", u, "k;[a<|x|>b]");
 	expect_trust("{{ '%s|%5s|%d' % (u, 'x', n) }}", u, "[a<|x|>b]|    x|[7]");
 	expect_trust("{{ '<{}>{}'.format(u, 1) }}", u, "<[a<|x|>b]>1");
+	expect_trust("{{ u.replace('a', '{:*>3}').format(1) }}{{ '%03d' % n }}", u,
+		     "[**1<|x|>b]00[7]");
+	expect_trust("{{ range(n, 9)|list|join }}{{ range(n, 9)[-1] }}{{ range(2)|list }}", u,
+		     "[788][0, 1]");
 	expect_trust("{{ {'a': u}|tojson }}", u, "{\"a\": [\"a<|x|>b\"]}");
 	expect_trust("{{ d|tojson }}{{ d }}", u, "[{\"k\": \"v\"}{'k': 'v'}]");
 	expect_trust("{{ n + 1 }}{{ 1 + 1 }}{{ l|length }}", u, "[8]22");
@@ -218,12 +223,6 @@ static void each_limit_is_named(void **state)
 
 static int thread_failed; /* its address is what a thread returns that saw a failure */
 
-static void append(char *text, const char *part, int times)
-{
-	for (int i = 0; i < times; i++)
-		strcat(text, part);
-}
-
 /* Deep nesting is refused by the parser or the evaluator, never by the stack: half a megabyte. */
 static void *nest(void *unused)
 {
@@ -246,15 +245,18 @@ static void *nest(void *unused)
 		{"", "{% set x %}", "", 3000},
 		{"{% set ", "(", "x", 3000},
 	};
-	static char text[200000];
 	for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
 		struct svc_err err;
 		struct tmpl *tmpl = NULL;
-		text[0] = 0;
-		strcat(text, nests[i].open);
-		append(text, nests[i].middle, nests[i].times);
-		strcat(text, nests[i].close);
-		if (tmpl_compile(span_of(text), &tmpl, &err) == SVC_OK)
+		struct buf text = {0};
+		buf_print(&text, "%s", nests[i].open);
+		for (int n = 0; n < nests[i].times; n++)
+			buf_print(&text, "%s", nests[i].middle);
+		buf_print(&text, "%s", nests[i].close);
+		enum svc_code code = tmpl_compile((struct span){text.ptr, text.len}, &tmpl, &err);
+		buf_free(&text);
+		tmpl_free(tmpl);
+		if (code == SVC_OK)
 			return &thread_failed;
 	}
 	return NULL;
