@@ -333,7 +333,7 @@ static void region_is_checked(void **state)
 {
 	(void)state;
 	struct model_file file = model_file_default();
-	size_t size, again_size;
+	size_t size = 0, again_size = 0;
 	struct region_header *header = pack(&file, &size), *again = pack(&file, &again_size);
 	assert_int_equal(size, again_size);
 	assert_memory_equal(header, again, size);
