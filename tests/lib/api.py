@@ -112,9 +112,11 @@ class Stream:
     """Iterates over the JSON of a stream's events as they come. Strict: an event is its id line, if any, and one data
     line; the last is [DONE], after which the reply ends. An error event ends the iteration and is kept in `error`."""
 
-    def __init__(self, api, path, body):
+    def __init__(self, api, path, body=None, headers=()):
+        """body None: a GET, of a stream that was begun before."""
         self.connection = api.connect()
-        self.connection.request("POST", path, json.dumps({"stream": True, **body}), {"Content-Type": "application/json"})
+        data = None if body is None else json.dumps({"stream": True, **body})
+        self.connection.request("POST" if data else "GET", path, data, {"Content-Type": "application/json", **dict(headers)})
         self.response = self.connection.getresponse()
         assert self.response.status == 200, self.response.read()
         assert self.response.headers["Content-Type"].startswith("text/event-stream")
