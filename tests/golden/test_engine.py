@@ -26,7 +26,7 @@ def model_path(name):
 def isas():
     """What this CPU runs; scalar and auto at least."""
     flags = open("/proc/cpuinfo").read()
-    wanted = [("scalar", "fpu"), ("avx2", " avx2 "), ("avx512", " avx512_vnni ")]
+    wanted = [("scalar", "fpu"), ("avx2", " avx2 "), ("avx512", " avx512dq ")]
     return [isa for isa, flag in wanted if flag in flags]
 
 
