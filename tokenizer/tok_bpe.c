@@ -7,8 +7,7 @@
 #include "tokenizer/tok_load.h"
 #include "tokenizer/unicode.h"
 
-#define SHORT_WORD  48u /* symbols; up to here the next merge is found by looking at all of them */
-#define TOK_NO_RANK UINT32_MAX
+#define SHORT_WORD 48u /* symbols; up to here the next merge is found by looking at all of them */
 
 static uint32_t rank_of(const struct tok_bpe *bpe, uint32_t left, uint32_t right)
 {
@@ -16,7 +15,7 @@ static uint32_t rank_of(const struct tok_bpe *bpe, uint32_t left, uint32_t right
 	return merge ? merge->rank : TOK_NO_RANK;
 }
 
-/* Pieces that the vocabulary spells out byte by byte, if it has the tokens for that. */
+/* The tokens of single bytes, of those that have one. */
 static size_t byte_symbols(const struct tok *tok, const char *bytes, size_t len, uint32_t *ids)
 {
 	size_t n = 0;
@@ -120,21 +119,19 @@ enum svc_code tok_merge_add(struct tok *tok, struct tok_merge_list *list, struct
 	char text[2 * TOK_MAX_TOKEN_BYTES];
 	if (left.len == 0 || right.len == 0 || left.len + right.len > sizeof text)
 		return svc_fail(err, SVC_BAD_MODEL, "tokenizer",
-				"merge %zu: a half is empty or both are longer than %zu "
-				"bytes",
-				list->len, sizeof text);
+				"merge %zu: a half is empty or both are over %zu bytes", list->len,
+				sizeof text);
 	memcpy(text, left.ptr, left.len);
 	memcpy(text + left.len, right.ptr, right.len);
 	struct span whole = {text, left.len + right.len};
 	int32_t a = tok_map_get(&tok->pieces, left), b = tok_map_get(&tok->pieces, right);
 	int32_t result = tok_map_get(&tok->pieces, whole);
-	if (a < 0 || b < 0 || result < 0)
+	if (a < 0 || b < 0 || result < 0) {
+		struct span missing = a < 0 ? left : b < 0 ? right : whole;
 		return svc_fail(err, SVC_BAD_MODEL, "tokenizer",
 				"merge %zu: '%s' is not in the vocabulary", list->len,
-				tok_name(a < 0	 ? left
-					 : b < 0 ? right
-						 : whole)
-					.text);
+				tok_name(missing).text);
+	}
 	/* A merge into (or of) a control token is passed over: text never becomes one. */
 	bool used = tok->entries[a].makeable && tok->entries[b].makeable &&
 		    tok->entries[result].makeable;

@@ -5,7 +5,7 @@
 
 #include "tokenizer/tok_job.h"
 
-#define MAX_TEXT_BYTES (1u << 30)
+#define MAX_TEXT_BYTES (64u << 20) /* a word takes some 40 bytes of memory per byte */
 
 void tok_ids_free(struct tok_ids *ids)
 {

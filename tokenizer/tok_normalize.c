@@ -6,6 +6,8 @@
 #include "tokenizer/tok_job.h"
 #include "tokenizer/unicode.h"
 
+#define MOST_GROWTH 16u /* "▁" for a space is three, NFC of one character at most three */
+
 void tok_text_buf_free(struct tok_text_buf *buf)
 {
 	buf_free(&buf->bytes);
@@ -142,6 +144,8 @@ bool tok_normalize(struct tok_job *job, const struct tok_text *text, size_t from
 {
 	const struct tok *tok = job->tok;
 	struct tok_text_buf *target = &job->normal[0], *source = &job->normal[1], *other;
+	/* A forged file's replacements must not blow a text up without end. */
+	source->bytes.limit = target->bytes.limit = MOST_GROWTH * (end - from) + 4096;
 	slice(text, from, end, source);
 	for (size_t i = 0; i < tok->n_normals && source->bytes.len; i++) {
 		struct tok_text in = text_of(source);

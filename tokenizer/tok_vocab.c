@@ -203,18 +203,26 @@ static enum svc_code index_words(struct tok *tok, struct svc_err *err)
 			  : SVC_OK;
 }
 
+/* Whether the model may drop a character. Then what stood on both sides of it can meet and merge.
+ */
+static bool may_drop(const struct tok *tok)
+{
+	if (tok->model_unk_id >= 0)
+		return false;
+	for (int byte = 0; byte < 256; byte++)
+		if (tok->byte_ids[byte] < 0)
+			return true;
+	return !tok->bpe.byte_fallback;
+}
+
 /* Where no merge reaches from another character into a "▁", a text may be cut there, and words are
  * looked up instead of merged. The bytes after which one does are tok->glue. */
 static void cut_at_spaces(struct tok *tok)
 {
 	const struct span mark = span_of(TOK_SPACE);
 	int32_t space = tok_map_get(&tok->pieces, mark);
-	bool may_drop =
-		tok->model_unk_id < 0; /* then what stood on both sides of a character could meet */
-	for (int byte = 0; may_drop && tok->bpe.byte_fallback && byte < 256; byte++)
-		if (tok->byte_ids[byte] < 0)
-			return;
-	if (space < 0 || tok->n_splitters == TOK_MAX_STEPS || (may_drop && !tok->bpe.byte_fallback))
+	if (space < 0 || !tok->entries[space].makeable || may_drop(tok) ||
+	    tok->n_splitters == TOK_MAX_STEPS)
 		return;
 	for (uint32_t i = 0; i <= tok->bpe.mask; i++) {
 		const struct tok_merge *merge = &tok->bpe.table[i];

@@ -62,7 +62,7 @@ struct tok_encode_options {
 
 /* Appends the ids of the pieces, taken together, to ret_ids. options NULL: TOK_ADD_NONE, no limit.
  * Linear in the length of the text (n log n inside of a word). SVC_TOO_LONG (naming both numbers)
- * if more than options->limit ids, SVC_TOO_LARGE above 1 GiB, SVC_NO_MEMORY; ret_ids is then
+ * if more than options->limit ids, SVC_TOO_LARGE above 64 MiB, SVC_NO_MEMORY; ret_ids is then
  * unchanged. */
 SVC_CHECKED enum svc_code tok_encode(const struct tok *tok, const struct tok_piece *pieces,
 				     size_t n_pieces, const struct tok_encode_options *options,

@@ -4,7 +4,7 @@
     python3 tokenizer/unicode_generate.py            # needs pip and PyPI's unicodedata2
 
 A token must not depend on the Unicode version of a library that happens to be installed, so the tables are pinned
-here. Three versions meet in Hugging Face `tokenizers` (0.20 to 0.23), and to give its ids they must meet here too:
+here. Three versions meet in Hugging Face `tokenizers` 0.23, and to give its ids they must meet here too:
 
 * 16.0: the regular expressions' \\p{..} and \\s (Oniguruma)
 * 17.0: "is numeric" of the Digits pre-tokenizer (Rust's standard library)
