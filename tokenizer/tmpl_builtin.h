@@ -14,6 +14,18 @@ extern const struct tmpl_builtin tmpl_text_filters[], tmpl_sequence_filters[],
 	tmpl_select_filters[];
 extern const size_t tmpl_text_filter_count, tmpl_sequence_filter_count, tmpl_select_filter_count;
 
+/* In one table; helps tmpl_filter_find and its like. */
+const struct tmpl_builtin *tmpl_builtin_find(const struct tmpl_builtin *table, size_t count,
+					     struct span name);
+
+/* Calls a filter or test by what was given for its parameters. */
+bool tmpl_builtin_call(struct tmpl_eval *e, const struct tmpl_builtin *builtin,
+		       struct tmpl_value self, const struct tmpl_args *args,
+		       struct tmpl_value *ret);
+/* Calls anything callable. */
+bool tmpl_call_value(struct tmpl_eval *e, struct tmpl_value callee, const struct tmpl_args *args,
+		     struct tmpl_value *ret);
+
 static inline bool tmpl_given(struct tmpl_value value)
 {
 	return value.kind != TV_MISSING;

@@ -1,5 +1,6 @@
 /* Expressions. */
 #include "tokenizer/tmpl_eval.h"
+#include "tokenizer/tmpl_builtin.h"
 
 #include "tokenizer/tmpl_format.h"
 #include "tokenizer/tmpl_number.h"

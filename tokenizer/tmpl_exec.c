@@ -1,4 +1,5 @@
 /* Statements and scopes. */
+#include "tokenizer/tmpl_builtin.h"
 #include "tokenizer/tmpl_eval.h"
 #include "tokenizer/tmpl_print.h"
 

@@ -143,14 +143,3 @@ const struct tmpl_builtin *tmpl_is_find(struct span name);
 const struct tmpl_builtin *tmpl_function_find(struct span name);
 /* A filter or test without a builtin: there is none of its name. Returns false. */
 bool tmpl_fail_unknown(struct tmpl_eval *e, const struct tmpl_node *node);
-/* In one table; helps the three above. */
-const struct tmpl_builtin *tmpl_builtin_find(const struct tmpl_builtin *table, size_t count,
-					     struct span name);
-
-/* Calls a filter or test by what was given for its parameters. */
-bool tmpl_builtin_call(struct tmpl_eval *e, const struct tmpl_builtin *builtin,
-		       struct tmpl_value self, const struct tmpl_args *args,
-		       struct tmpl_value *ret);
-/* Calls anything callable. */
-bool tmpl_call_value(struct tmpl_eval *e, struct tmpl_value callee, const struct tmpl_args *args,
-		     struct tmpl_value *ret);

@@ -196,8 +196,9 @@ static void limits_stop_every_trick(void **state)
 		"{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}",
 	};
 	for (size_t i = 0; i < sizeof tricks / sizeof *tricks; i++) {
-		struct rendered r = render_with(tricks[i], NULL,
-						(struct tmpl_limits){.memory_bytes = 64u << 20});
+		struct rendered r = render_with(
+			tricks[i], NULL,
+			(struct tmpl_limits){.steps = 1000000, .memory_bytes = 64u << 20});
 		if (r.code != SVC_TOO_LARGE)
 			fail_msg("%s: %s %s", tricks[i], svc_code_info(r.code)->name, r.err.msg);
 		assert_non_null(strstr(r.err.msg, "the limit of one rendering"));
