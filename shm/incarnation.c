@@ -220,13 +220,9 @@ void inc_leave(struct shm_run *run)
 	drop_lock(run);
 }
 
-bool inc_is_dead(const struct shm_run *run, uint32_t entry)
+/* Has nobody the lock of this number? */
+static bool is_unlocked(const struct shm_run *run, uint32_t entry, uint64_t number)
 {
-	if (entry == 0 || entry >= INC_COUNT)
-		return false;
-	uint64_t number = atomic_load(&run->ctl->incs[entry].number);
-	if (number == 0 || number == run->number)
-		return false;
 	char path[320];
 	lock_path(run, number, path, sizeof path);
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -237,9 +233,19 @@ bool inc_is_dead(const struct shm_run *run, uint32_t entry)
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	bool is_free = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 	close(fd);
+	return is_free;
+}
+
+bool inc_is_dead(const struct shm_run *run, uint32_t entry)
+{
+	if (entry == 0 || entry >= INC_COUNT)
+		return false;
+	uint64_t number = atomic_load(&run->ctl->incs[entry].number);
+	if (number == 0 || number == run->number || !is_unlocked(run, entry, number))
+		return false;
 	/* What it stored before its end is to be seen by what we do next. */
 	atomic_load_explicit(&run->ctl->incs[entry].beat, memory_order_acquire);
-	return is_free;
+	return true;
 }
 
 bool inc_bury(struct shm_run *run, uint32_t entry)
