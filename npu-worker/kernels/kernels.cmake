@@ -1,16 +1,32 @@
 # Flags of the files that hold one instruction set's form. Everything else is plain x86-64: a form is chosen at run
 # time, and nothing of it may leak into code that runs before the choice, hence no link-time optimisation.
 # Optimised in every preset: the forms rely on constants being folded into the code, and the scalar one is slow
-# enough as it is.
+# enough as it is. All of a form is inlined into some hundred functions; line tables are all the debug information
+# that a compiler can make of that in reasonable time.
 function(kernels_flags file)
 	set_source_files_properties(kernels/${file} PROPERTIES COMPILE_OPTIONS "${ARGN};-fno-lto")
 endfunction()
-kernels_flags(form_avx512_vnni.c -O3 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
-	-mprefer-vector-width=512)
-kernels_flags(form_avx512.c -O3 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq
-	-mprefer-vector-width=512)
-kernels_flags(form_avx2.c -O3 -mavx2 -mfma -mf16c)
-kernels_flags(form_avx2_vnni.c -O3 -mavx2 -mfma -mf16c -mavxvnni)
+
+set(KERNELS_FAST -O3 -g1)
+if(LOCKSTEP_SANITIZE OR LOCKSTEP_COVERAGE)
+	# Checks written out at every load make the compiler take minutes: calls instead, and none of those checks
+	# that vector loads by intrinsics don't need.
+	set(KERNELS_FAST -O1 -g1)
+	if(LOCKSTEP_SANITIZE MATCHES "undefined")
+		list(APPEND KERNELS_FAST -fno-sanitize=null,alignment,object-size,pointer-overflow)
+	endif()
+	if(LOCKSTEP_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+		list(APPEND KERNELS_FAST --param=asan-instrumentation-with-call-threshold=0)
+	elseif(LOCKSTEP_SANITIZE MATCHES "address")
+		list(APPEND KERNELS_FAST -mllvm -asan-instrumentation-with-call-threshold=0)
+	endif()
+endif()
+set(KERNELS_AVX2 -mavx2 -mfma -mf16c)
+set(KERNELS_AVX512 ${KERNELS_AVX2} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
+kernels_flags(form_avx2.c ${KERNELS_FAST} ${KERNELS_AVX2})
+kernels_flags(form_avx2_vnni.c ${KERNELS_FAST} ${KERNELS_AVX2} -mavxvnni)
+kernels_flags(form_avx512.c ${KERNELS_FAST} ${KERNELS_AVX512})
+kernels_flags(form_avx512_vnni.c ${KERNELS_FAST} ${KERNELS_AVX512} -mavx512vnni)
 foreach(file scalar.c scalar_attention.c layout.c pack.c)
 	kernels_flags(${file} -O2)
 endforeach()
