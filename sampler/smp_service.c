@@ -27,6 +27,7 @@ struct cached {
 
 struct sampler {
 	struct smp_vocab vocab;
+	bool strip_first; /* the vocabulary's rule for the space before a text */
 	struct smp_work *work;
 	struct cached *cache; /* [n_table] */
 };
@@ -91,6 +92,8 @@ static enum svc_code open_sequence(struct svc *svc, struct turn *turn, struct sm
 		.request = request_of(svc, turn->body),
 		.prompt = turn->ids,
 		.n_prompt = turn->n_prompt,
+		/* A turn of a conversation is a text of its own; a completion goes on in one. */
+		.strip_space = sampler->strip_first && turn->body->input == INPUT_CHAT,
 		.n_ctx = turn->n_ids_max < svc->run.ctx ? (uint32_t)turn->n_ids_max : svc->run.ctx,
 		.n_vocab = svc->run.n_vocab,
 	};
@@ -299,6 +302,7 @@ static enum svc_code map_vocab(struct svc *svc, struct svc_err *err)
 			   svc->run.vocab.bytes - sizeof(struct seg_header), &view, err);
 	if (code != SVC_OK)
 		return code;
+	sampler->strip_first = view.strip == VOCAB_STRIP_FIRST;
 	sampler->vocab = (struct smp_vocab){
 		.n_tokens = view.n_tokens,
 		.n_bytes = view.bytes_len,

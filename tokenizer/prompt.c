@@ -47,6 +47,41 @@ static enum svc_code choose_template(const struct prompt_source *source, const j
 	return SVC_OK;
 }
 
+/* Most templates want the arguments of a tool call as an object, some the string that the API
+ * sends. */
+static enum svc_code render(const struct prompt_source *source, const json_t *chat,
+			    const struct tmpl *tmpl, struct tmpl_output *ret_output,
+			    struct svc_err *err)
+{
+	struct tmpl_input input = {
+		.messages = json_object_get(chat, "messages"),
+		.tools = json_object_get(chat, "tools"),
+		.documents = json_object_get(chat, "documents"),
+		.kwargs = json_object_get(chat, "chat_template_kwargs"),
+		.add_generation_prompt =
+			json_is_true(json_object_get(chat, "add_generation_prompt")),
+		.join_parts = !tmpl_takes_parts(tmpl),
+		.parse_arguments = true,
+		.bos_token = token_text(source->tok, tok_bos_id(source->tok)),
+		.eos_token = token_text(source->tok, tok_eos_id(source->tok)),
+		.pad_token = token_text(source->tok, tok_pad_id(source->tok)),
+		.unk_token = token_text(source->tok, tok_unk_id(source->tok)),
+		.now_s = source->now_s,
+	};
+	struct svc_err second;
+	enum svc_code code = tmpl_render(tmpl, &input, ret_output, err);
+	if (code == SVC_INVALID && tmpl_mentions(tmpl, "arguments")) {
+		input.parse_arguments = false;
+		if (tmpl_render(tmpl, &input, ret_output, &second) == SVC_OK)
+			return SVC_OK;
+	}
+	/* Whatever the template can't do with this conversation is the request's error, not the
+	 * server's. */
+	if (code == SVC_UNSUPPORTED)
+		code = err->code = SVC_INVALID;
+	return code;
+}
+
 enum svc_code prompt_from_chat(const struct prompt_source *source, struct span chat,
 			       struct prompt *ret_prompt, struct svc_err *err)
 {
@@ -60,27 +95,8 @@ enum svc_code prompt_from_chat(const struct prompt_source *source, struct span c
 				"the request's messages can't be read back");
 	}
 	enum svc_code code = choose_template(source, root, &own, &tmpl, err);
-	if (code == SVC_OK) {
-		const struct tmpl_input input = {
-			.messages = json_object_get(root, "messages"),
-			.tools = json_object_get(root, "tools"),
-			.documents = json_object_get(root, "documents"),
-			.kwargs = json_object_get(root, "chat_template_kwargs"),
-			.add_generation_prompt =
-				json_is_true(json_object_get(root, "add_generation_prompt")),
-			.join_parts = !tmpl_takes_parts(tmpl),
-			.bos_token = token_text(source->tok, tok_bos_id(source->tok)),
-			.eos_token = token_text(source->tok, tok_eos_id(source->tok)),
-			.pad_token = token_text(source->tok, tok_pad_id(source->tok)),
-			.unk_token = token_text(source->tok, tok_unk_id(source->tok)),
-			.now_s = source->now_s,
-		};
-		code = tmpl_render(tmpl, &input, &prompt.rendered, err);
-		/* Whatever the template can't do with this conversation is the request's error, not
-		 * the server's. */
-		if (code == SVC_UNSUPPORTED)
-			code = err->code = SVC_INVALID;
-	}
+	if (code == SVC_OK)
+		code = render(source, root, tmpl, &prompt.rendered, err);
 	if (code == SVC_OK)
 		code = pieces_of(&prompt, err);
 	tmpl_free(own);
