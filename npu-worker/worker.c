@@ -49,7 +49,10 @@ static void look(struct svc *svc, uint32_t slot)
 		return;
 	}
 	enum svc_claim claim = svc_slot_look(svc, slot, STAGE_COMPUTE);
-	if (claim == CLAIM_NO || (claim != CLAIM_FRESH && worker->n_sequences == svc->run.n_slots))
+	/* What is with a sampler comes back to its place. A new worker may get what its predecessor
+	 * handed out: that waits for a sweep. */
+	uint32_t taken = worker->n_sequences + (claim == CLAIM_FRESH ? 0 : worker->n_outstanding);
+	if (claim == CLAIM_NO || taken >= svc->run.n_slots)
 		return;
 	forget_outstanding(worker, slot);
 	claim = svc_slot_own(svc, slot, STAGE_COMPUTE, &mine, &body);
