@@ -99,7 +99,7 @@ class Load:
                 self.replies.append(reply)
                 assert value(reply.events) == right
             except Exception as failure:
-                self.failures.append(repr(failure)[:2000])
+                self.failures.append(f"{time.strftime('%H:%M:%S')} {failure!r}"[:2000])
 
     def __enter__(self):
         for thread in self.threads:
@@ -112,7 +112,7 @@ class Load:
         for thread in self.threads:
             thread.join(120)
             assert not thread.is_alive(), "a client hangs"
-        assert not self.failures, self.failures[:3]
+        assert not self.failures, (len(self.failures), self.failures[:3], self.failures[-1])
 
     def go_on(self, answers=6):
         """That many answers more."""

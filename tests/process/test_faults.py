@@ -53,11 +53,11 @@ class Readers:
 # ---- pipelines and truths
 
 @pytest.fixture(scope="module")
-def single():
-    """One of each."""
+def single(request):
+    """One of each. At the end the gaps are told, passed or failed."""
     with pipeline_with() as pipeline:
         yield pipeline
-        print(report())
+    request.config.pluginmanager.get_plugin("terminalreporter").write("\n" + report() + "\n")
 
 
 @pytest.fixture(scope="module")
