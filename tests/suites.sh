@@ -24,6 +24,7 @@ prepare() {
 	fi
 	if wanted http && [[ -e tests/http/package.json ]]; then
 		make_node_modules >"$out/node.log" 2>&1 & pids+=($!)
+		python3 tests/lib/clients.py >"$out/clients.log" 2>&1 & pids+=($!)
 	fi
 	if wanted golden deploy process http docker; then
 		fetch_models >"$out/models.log" 2>&1 & pids+=($!)
@@ -33,7 +34,7 @@ prepare() {
 		build_preset release "$jobs"
 	fi
 	for pid in "${pids[@]}"; do
-		wait "$pid" || { tail -n 20 "$out"/{venv,node,models}.log 2>/dev/null; die_unavailable "a preparation failed"; }
+		wait "$pid" || { tail -n 20 "$out"/{venv,node,clients,models}.log 2>/dev/null; die_unavailable "a preparation failed"; }
 	done
 	[[ ! -e $(venv_dir)/complete ]] || PATH=$(venv_dir)/bin:$PATH
 	export LOCKSTEP_BUILD=$repo/build/release LOCKSTEP_MODELS=$model_dir
