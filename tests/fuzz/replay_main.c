@@ -1,5 +1,5 @@
-/* tests/fuzz/replay_main.c: runs a fuzz target over every file of the given folders, so that a compiler
- * without libFuzzer still checks the corpora. */
+/* tests/fuzz/replay_main.c: runs a fuzz target over every file of the given folders, so that a
+ * compiler without libFuzzer still checks the corpora. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
