@@ -169,12 +169,15 @@ uint32_t schedule_plan(struct worker *worker)
 	for (uint32_t i = 0; i < worker->n_sequences; i++) {
 		struct sequence *sequence = &worker->sequences[i];
 		uint32_t left = sequence->n_known - sequence->n_kv;
+		/* Takes nothing from the budget either, or the one could be left with none. */
+		if (alone && sequence != alone) {
+			sequence->n_take = 0;
+			continue;
+		}
 		if (sequence->n_take == 0) {
 			sequence->n_take = left < budget ? left : budget;
 			budget -= sequence->n_take;
 		}
-		if (alone && sequence != alone)
-			sequence->n_take = 0;
 		total += sequence->n_take;
 	}
 	return total;
