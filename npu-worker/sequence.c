@@ -166,7 +166,9 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 	sequence->body = body;
 	if (!load(worker, sequence)) {
 		svc_fail(&err, SVC_CORRUPT, __func__,
-			 "the request's body is damaged: counts or page table");
+			 "the request's body is damaged: %u prompt ids, %u known, %u positions "
+			 "computed, %u pages",
+			 sequence->n_prompt, sequence->n_known, sequence->n_kv, sequence->n_pages);
 		svc_slot_fail(svc, slot, &sequence->state, body, &err);
 		return false;
 	}
