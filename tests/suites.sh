@@ -168,7 +168,7 @@ fuzz_for_a_while() {
 
 # What runs in threads what processes do to each other.
 suite_tsan() {
-	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$repo/tests/tsan.supp
 	run_ctest tsan -L 'unit|property'
 }
 
