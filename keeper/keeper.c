@@ -15,14 +15,15 @@
 
 #include "base/log.h"
 #include "keeper/keeper_plan.h"
+#include "keeper/threads.h"
 
 #define MAX_LINKS 128
 /* After a connection broke, the lock is free as soon as the kernel has torn the mappings down. */
 #define PROBE_MS 2
 #define PROBES	 1000
 
-/* A frozen process that was replaced is ended after this many stall limits. */
-#define DEPUTY_FACTOR 10u
+/* A frozen process that was replaced, or that runs, is ended after this many stall limits. */
+#define PATIENCE 10u
 
 struct link {
 	struct svc *svc;
@@ -30,6 +31,7 @@ struct link {
 	int fd; /* -1: free */
 	uint64_t entry, number;
 	pid_t pid;  /* by the kernel's word; 0: in another pid namespace */
+	bool ended; /* SIGKILL was sent */
 	int probes; /* > 0: the connection broke, its lock is watched */
 };
 
@@ -216,22 +218,25 @@ static bool has_deputy(const struct shm_run *run, uint32_t entry)
 
 /* A frozen process that no other instance can stand in for is ended, so that its supervisor starts
  * it again; one that was replaced gets longer to wake up and leave by itself, before what it may
- * still write is taken from it for good. The pid is the kernel's and its connection is open: it
- * can't be another process by now. */
+ * still write is taken from it for good, and so does one that runs: it may only wait for a core.
+ * The pid is the kernel's and its connection is open: it can't be another process by now. */
 static void end_frozen(struct svc *svc, struct link *link)
 {
-	if (link->fd < 0 || link->pid <= 1 || link->number == 0 || link->entry == svc->run.me ||
+	if (link->fd < 0 || link->pid <= 1 || link->ended || link->number == 0 ||
+	    link->entry == svc->run.me ||
 	    atomic_load(&svc->run.ctl->incs[link->entry].number) != link->number)
 		return;
 	uint32_t entry = (uint32_t)link->entry;
 	uint64_t silence = inc_watch_silence_us(&svc->watch, entry, svc_now_us());
-	uint64_t limit =
-		has_deputy(&svc->run, entry) ? DEPUTY_FACTOR * svc->stall_us : svc->stall_us;
-	if (silence <= limit)
+	if (silence <= svc->stall_us)
+		return;
+	if (silence <= PATIENCE * svc->stall_us &&
+	    (has_deputy(&svc->run, entry) || threads_any_runs(link->pid)))
 		return;
 	log_warn("%s %u (pid %d) has been frozen for %" PRIu64 " ms: it is ended",
 		 inc_role_name(inc_role(&svc->run, entry)), svc->run.ctl->incs[entry].instance,
 		 (int)link->pid, silence / 1000);
+	link->ended = true;
 	kill(link->pid, SIGKILL);
 }
 

@@ -291,8 +291,12 @@ static enum svc_code map_vocab(struct svc *svc, struct svc_err *err)
 		enum svc_code code = run_map_vocab(&svc->run, err);
 		if (code == SVC_OK)
 			break;
-		if (code != SVC_NOT_FOUND || i >= VOCAB_WAIT_S * 20)
+		if (code != SVC_NOT_FOUND)
 			return code;
+		if (i >= VOCAB_WAIT_S * 20)
+			return svc_fail(err, SVC_NO_WORKER, __func__,
+					"no tokenizer has published the vocabulary within %d s",
+					VOCAB_WAIT_S);
 		svc_beat(svc);
 		usleep(50000);
 	}

@@ -278,8 +278,7 @@ static enum svc_code make_loop(struct svc *svc, struct svc_err *err)
 	loop->on_int = evsignal_new(svc->base, SIGINT, on_signal, svc);
 	struct timeval now = {0, 0};
 	if (!loop->tick || !loop->bus_event || !loop->on_term || !loop->on_int ||
-	    event_add(loop->bus_event, NULL) || event_add(loop->on_term, NULL) ||
-	    event_add(loop->on_int, NULL) || evtimer_add(loop->tick, &now))
+	    event_add(loop->bus_event, NULL) || evtimer_add(loop->tick, &now))
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "cannot set up the event loop");
 	return SVC_OK;
 }
@@ -330,8 +329,12 @@ static enum svc_code wait_for_run(struct svc *svc, struct svc_err *err)
 	resolve_dirs(svc, dir, bulk, sizeof dir);
 	for (int i = 0;; i++) {
 		enum svc_code code = run_attach(dir, bulk, svc->spec->role, &svc->run, err);
-		if (code != SVC_NOT_FOUND || i >= WAIT_FOR_RUN_S * 20)
+		if (code != SVC_NOT_FOUND)
 			return code;
+		if (i >= WAIT_FOR_RUN_S * 20)
+			return svc_fail(err, SVC_NO_WORKER, __func__,
+					"no keeper has created %s within %d s", dir,
+					WAIT_FOR_RUN_S);
 		if (i == 20)
 			log_info("waiting for the keeper to create %s", dir);
 		usleep(50000);
@@ -379,14 +382,18 @@ static enum svc_code join(struct svc *svc, struct svc_err *err)
 	return make_loop(svc, err);
 }
 
-static void announce(struct svc *svc)
+/* From here on a signal means: finish what runs. */
+static enum svc_code announce(struct svc *svc, struct svc_err *err)
 {
 	struct msg hello = {.kind = MSG_HELLO};
+	if (event_add(svc->loop->on_term, NULL) || event_add(svc->loop->on_int, NULL))
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "cannot set up the event loop");
 	bus_refresh(svc->bus);
 	inc_set_state(&svc->run, INC_READY);
 	bus_broadcast(svc->bus, &hello);
 	notify_ready();
 	log_info("ready");
+	return SVC_OK;
 }
 
 static enum svc_code serve(struct svc *svc, struct svc_err *err)
@@ -394,9 +401,10 @@ static enum svc_code serve(struct svc *svc, struct svc_err *err)
 	enum svc_code code = join(svc, err);
 	if (code == SVC_OK && svc->spec->start)
 		code = svc->spec->start(svc, err);
+	if (code == SVC_OK)
+		code = announce(svc, err);
 	if (code != SVC_OK)
 		return code;
-	announce(svc);
 	run_loop(svc);
 	if (svc->spec->stop)
 		svc->spec->stop(svc);
@@ -427,10 +435,19 @@ static void tear_down(struct svc *svc)
 	svc->options = opt_free(svc->options);
 }
 
+/* Nothing is lost by leaving before readiness, whatever is being waited for or built. */
+static void leave_at_once(int number)
+{
+	(void)number;
+	_exit(0);
+}
+
 static void prepare_process(void)
 {
 	struct rlimit none = {0, 0};
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGTERM, leave_at_once);
+	signal(SIGINT, leave_at_once);
 	/* While a core of a large mapping is written, the lock would still be held. */
 	setrlimit(RLIMIT_CORE, &none);
 	umask(077);

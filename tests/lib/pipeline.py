@@ -118,7 +118,7 @@ class Pipeline(Api):
         """None while there is no run yet."""
         done = subprocess.run([BUILD / "bin/lockstep", "status", "--json", "--run-dir", self.dir], capture_output=True,
                               timeout=20)
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        return json.loads(done.stdout) if done.stdout else None
 
     def is_ready(self):
         for role, instance in list(self.processes):
