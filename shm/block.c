@@ -5,29 +5,51 @@
 enum kind { KIND_FREE, KIND_SLOT, KIND_PRIVATE, KIND_LEFT };
 
 struct tag {
-	uint32_t slot;
 	enum kind kind;
-	uint32_t first;
-	uint32_t number; /* low half of the incarnation's; 0 for KIND_SLOT */
+	uint32_t slot, first;
+	uint32_t stamp;	 /* low bits of the slot's turn when the run was taken or left */
+	uint32_t number; /* low bits of the incarnation's; 0 for KIND_SLOT */
 };
+
+#define FIELD(bits) ((1ull << (bits)) - 1)
+
+_Static_assert(BLOCK_SLOT_BITS + BLOCK_KIND_BITS + SLOT_BODY_BITS + BLOCK_STAMP_BITS +
+			       BLOCK_NUMBER_BITS ==
+		       64,
+	       "one word");
 
 static uint64_t pack(struct tag tag)
 {
-	return (uint64_t)tag.number << 32 | (uint64_t)(tag.first & 0x3fff) << 18 |
-	       (uint64_t)tag.kind << 16 | (tag.slot & 0xffff);
+	uint64_t word = tag.number & FIELD(BLOCK_NUMBER_BITS);
+	word = word << BLOCK_STAMP_BITS | (tag.stamp & FIELD(BLOCK_STAMP_BITS));
+	word = word << SLOT_BODY_BITS | (tag.first & FIELD(SLOT_BODY_BITS));
+	word = word << BLOCK_KIND_BITS | (uint64_t)tag.kind;
+	return word << BLOCK_SLOT_BITS | (tag.slot & FIELD(BLOCK_SLOT_BITS));
 }
 
 static struct tag unpack(uint64_t word)
 {
-	return (struct tag){
-		.slot = (uint32_t)(word & 0xffff),
-		.kind = (enum kind)(word >> 16 & 3),
-		.first = (uint32_t)(word >> 18 & 0x3fff),
-		.number = (uint32_t)(word >> 32),
-	};
+	struct tag tag;
+	tag.slot = (uint32_t)(word & FIELD(BLOCK_SLOT_BITS));
+	word >>= BLOCK_SLOT_BITS;
+	tag.kind = (enum kind)(word & FIELD(BLOCK_KIND_BITS));
+	word >>= BLOCK_KIND_BITS;
+	tag.first = (uint32_t)(word & FIELD(SLOT_BODY_BITS));
+	word >>= SLOT_BODY_BITS;
+	tag.stamp = (uint32_t)(word & FIELD(BLOCK_STAMP_BITS));
+	tag.number = (uint32_t)(word >> BLOCK_STAMP_BITS);
+	return tag;
 }
 
-_Static_assert(SLOT_BODY_BITS == 14, "a run's first block has the bits that a slot's body has");
+static uint32_t cut_number(uint64_t number)
+{
+	return (uint32_t)(number & FIELD(BLOCK_NUMBER_BITS));
+}
+
+static bool is_my(const struct shm_run *run, struct tag tag, enum kind kind)
+{
+	return tag.kind == kind && tag.number == cut_number(run->number);
+}
 
 static uint64_t load(const struct shm_run *run, uint32_t index)
 {
@@ -56,8 +78,12 @@ static uint32_t take_from(struct shm_run *run, uint32_t first, uint32_t n, uint6
 
 uint32_t block_take(struct shm_run *run, uint32_t n, uint32_t slot)
 {
+	struct tag mine = {.kind = KIND_PRIVATE,
+			   .slot = slot,
+			   .stamp = (uint32_t)(slot_load(run, slot).turn & FIELD(BLOCK_STAMP_BITS)),
+			   .number = cut_number(run->number)};
 	for (uint32_t first = 1; first + n <= run->n_blocks;) {
-		struct tag mine = {slot, KIND_PRIVATE, first, (uint32_t)run->number};
+		mine.first = first;
 		uint32_t got = take_from(run, first, n, pack(mine));
 		if (got == n)
 			return first;
@@ -70,36 +96,40 @@ uint32_t block_take(struct shm_run *run, uint32_t n, uint32_t slot)
 
 void block_give_back(struct shm_run *run, uint32_t first, uint32_t slot)
 {
-	uint64_t mine = pack((struct tag){slot, KIND_PRIVATE, first, (uint32_t)run->number});
-	for (uint32_t i = first; i < run->n_blocks && change(run, i, mine, 0); i++)
-		;
+	for (uint32_t i = first; i && i < run->n_blocks; i++) {
+		uint64_t word = load(run, i);
+		if (!is_of_run(word, first, slot) || !is_my(run, unpack(word), KIND_PRIVATE))
+			return;
+		change(run, i, word, 0);
+	}
 }
 
 void block_settle(struct shm_run *run, uint32_t first, uint32_t slot)
 {
-	if (first == 0)
-		return;
-	uint64_t settled = pack((struct tag){slot, KIND_SLOT, first, 0});
-	for (uint32_t i = first; i < run->n_blocks; i++) {
+	for (uint32_t i = first; i && i < run->n_blocks; i++) {
 		uint64_t word = load(run, i);
-		if (!is_of_run(word, first, slot))
-			return;
+		struct tag tag = unpack(word);
 		/* LEFT to me: I am the frozen one, have slept until here and own nothing any more.
 		 */
-		struct tag tag = unpack(word);
-		if (tag.kind == KIND_LEFT && tag.number == (uint32_t)run->number)
+		if (!is_of_run(word, first, slot) || is_my(run, tag, KIND_LEFT))
 			return;
-		if (word != settled)
-			change(run, i, word, settled);
+		tag.kind = KIND_SLOT;
+		tag.number = 0;
+		if (word != pack(tag))
+			change(run, i, word, pack(tag));
 	}
 }
 
 bool block_leave(struct shm_run *run, uint32_t slot, struct slot_state seen, uint64_t number)
 {
-	uint64_t left = pack((struct tag){slot, KIND_LEFT, seen.body, (uint32_t)number});
+	uint64_t left = pack((struct tag){.kind = KIND_LEFT,
+					  .slot = slot,
+					  .first = seen.body,
+					  .stamp = (uint32_t)(seen.turn & FIELD(BLOCK_STAMP_BITS)),
+					  .number = cut_number(number)});
 	for (uint32_t i = seen.body; i && i < run->n_blocks;) {
 		uint64_t word = load(run, i);
-		/* After the load: what is changed below belonged to the slot as it was seen. */
+		/* After the load: what is freed below belonged to the slot as it was seen. */
 		if (slot_load(run, slot).turn != seen.turn)
 			return false;
 		if (!is_of_run(word, seen.body, slot))
@@ -115,8 +145,8 @@ void block_free(struct shm_run *run, uint32_t slot)
 	for (uint32_t i = 1; i < run->n_blocks; i++) {
 		uint64_t word = load(run, i);
 		struct tag tag = unpack(word);
-		bool mine = tag.kind == KIND_PRIVATE && tag.number == (uint32_t)run->number;
-		if (tag.slot == slot && (tag.kind == KIND_SLOT || mine))
+		bool free = tag.kind == KIND_SLOT || is_my(run, tag, KIND_PRIVATE);
+		if (tag.slot == slot && free)
 			change(run, i, word, 0);
 	}
 }
@@ -125,14 +155,14 @@ void block_free(struct shm_run *run, uint32_t slot)
 static bool has_ended(const struct shm_run *run, uint32_t number)
 {
 	for (uint32_t entry = 1; entry < INC_COUNT; entry++)
-		if ((uint32_t)atomic_load(&run->ctl->incs[entry].number) == number)
+		if (cut_number(atomic_load(&run->ctl->incs[entry].number)) == number)
 			return inc_is_dead(run, entry);
 	return true;
 }
 
 uint32_t block_sweep(struct shm_run *run)
 {
-	uint32_t changed = 0, known = 0;
+	uint32_t freed = 0, known = 0;
 	bool ended = false;
 	for (uint32_t i = 1; i < run->n_blocks; i++) {
 		uint64_t word = load(run, i);
@@ -146,14 +176,11 @@ uint32_t block_sweep(struct shm_run *run)
 		if (!ended)
 			continue;
 		struct slot_state state = slot_load(run, tag.slot);
-		/* A gateway's run isn't in the slot's word yet, but will be. */
-		if (state.stage == STAGE_FILL)
-			continue;
-		struct tag settled = {tag.slot, KIND_SLOT, tag.first, 0};
-		bool current = state.stage != STAGE_FREE && state.body == tag.first;
-		changed += change(run, i, word, current ? pack(settled) : 0);
+		/* What is in a word is settled by the slot's next owner. */
+		if (state.stage == STAGE_FREE || state.body != tag.first)
+			freed += change(run, i, word, 0);
 	}
-	return changed;
+	return freed;
 }
 
 bool block_is_of(const struct shm_run *run, uint32_t index, uint32_t slot)

@@ -30,9 +30,8 @@ bool block_leave(struct shm_run *run, uint32_t slot, struct slot_state seen, uin
 /* Frees what is the slot's and what this incarnation had PRIVATE for it. Only by its owner, in
  * STAGE_FILL, when its word refers to no run. */
 void block_free(struct shm_run *run, uint32_t slot);
-/* Frees what ended processes had PRIVATE or what was LEFT to them; what a slot's word refers to
- * becomes the SLOT's again; a slot in STAGE_FILL is left alone. By anyone, at any time. Returns how
- * many blocks changed. */
+/* Frees what ended processes had PRIVATE or what was LEFT to them, unless a slot's word refers to
+ * it. By anyone, at any time. Returns how many blocks it freed. */
 uint32_t block_sweep(struct shm_run *run);
 
 /* Is block `index` part of a run for this slot? */

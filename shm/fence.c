@@ -33,8 +33,8 @@ enum svc_code slot_fence(struct shm_run *run, uint32_t slot, struct slot_state s
 		if (seen.stage == STAGE_COMPUTE)
 			leave_step(body_get(run, fresh, slot));
 	}
-	/* Left to its owner before the swap: should this process end in between, block_sweep finds
-	 * a run that the word still refers to and undoes it. */
+	/* Left to its owner before the swap: should this process end in between, the word still
+	 * refers to the run, and whoever takes the slot over settles it again. */
 	if (!block_leave(run, slot, seen, number) ||
 	    !slot_take_over(run, slot, seen, fresh, ret_mine)) {
 		if (fresh)

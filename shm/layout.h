@@ -140,8 +140,13 @@ _Static_assert(sizeof(struct slot_line) == 2 * SHM_LINE, "word and gateway line"
 #define BODY_BLOCK_BYTES 65536u
 #define BODY_MAGIC	 0x59444f42u
 
-/* A block's word, changed only by compare-and-swap (shm/block.h): slot 16 bits, kind 2, first block
- * of its run 14, incarnation number 32. 0: free. */
+/* A block's word, changed only by compare-and-swap (shm/block.h): slot 14 bits, kind 2, first block
+ * of its run 14, stamp 10, incarnation number 24. 0: free. */
+#define BLOCK_SLOT_BITS	  14u
+#define BLOCK_KIND_BITS	  2u
+#define BLOCK_STAMP_BITS  10u
+#define BLOCK_NUMBER_BITS 24u
+
 struct block_word {
 	_Atomic uint64_t word;
 };

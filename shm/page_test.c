@@ -58,6 +58,13 @@ static void a_page_is_free_when_its_last_holder_dropped_it(void **state)
 	page_drop(&other, page);
 	assert_int_equal(page_count_free(&run), TEST_PAGES);
 	assert_false(page_hold(&worker, page));
+	/* A word with the same holders is another one: who slept since it read it changes nothing.
+	 */
+	assert_int_equal(page_take(&worker, &cursor), page + 1);
+	uint64_t before = atomic_load(&run.page_words[page + 1].word);
+	assert_true(page_hold(&other, page + 1));
+	page_drop(&other, page + 1);
+	assert_true(atomic_load(&run.page_words[page + 1].word) != before);
 	assert_false(page_hold(&worker, TEST_PAGES));
 	page_drop(&worker, TEST_PAGES);
 }

@@ -64,9 +64,9 @@ static struct tables place_tables(const struct ctl_config *config)
 static bool sizes_are_sane(const struct ctl_config *config)
 {
 	return config->n_slots && config->n_slots <= 4096 && config->n_table &&
-	       config->n_table <= 65535 && config->n_blocks <= 1u << SLOT_BODY_BITS &&
-	       config->n_pages <= FAR_TOO_MANY && config->ctx && config->ctx <= FAR_TOO_MANY &&
-	       config->n_vocab <= FAR_TOO_MANY;
+	       config->n_table <= 1u << BLOCK_SLOT_BITS &&
+	       config->n_blocks <= 1u << SLOT_BODY_BITS && config->n_pages <= FAR_TOO_MANY &&
+	       config->ctx && config->ctx <= FAR_TOO_MANY && config->n_vocab <= FAR_TOO_MANY;
 }
 
 static bool is_text(const char *field, size_t size)
@@ -155,9 +155,9 @@ static enum svc_code make_config(const struct run_plan *plan, struct ctl_config 
 	if (!sizes_are_sane(&config))
 		return svc_fail(err, SVC_BAD_CONFIG, __func__,
 				"--slots, --queue, --kept, --ctx, --kv-tokens or --body-pool-mb is "
-				"out of range: at most 4096 slots, 65535 sequences in all, %u "
+				"out of range: at most 4096 slots, %u sequences in all, %u "
 				"positions, %u KV pages",
-				FAR_TOO_MANY, FAR_TOO_MANY);
+				1u << BLOCK_SLOT_BITS, FAR_TOO_MANY, FAR_TOO_MANY);
 	*ret_config = config;
 	return SVC_OK;
 }

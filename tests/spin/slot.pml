@@ -1,358 +1,517 @@
-/* The life of a slot: hand-over by one compare-and-swap of {stage, owner, body, turn}, death of any process at any point,
- * processes that are taken for frozen and wake up late, entries that a new incarnation takes, a client that goes away.
- * docs/architecture.md tells the same in words; shm/slot.c, shm/fence.c, shm/block.c and services/slots.c are the code.
+/* The life of one slot (shm/slot.h, block.h, fence.h): hand-over by one compare-and-swap, take-over from the dead,
+ * fencing of the frozen, reuse for another request.
  *
- * Shown: who writes into a body is its one owner, or the body was left to it; what is committed never changes; every admitted
- * request ends, the slot and all bodies come back; no two processes work on the slot at once.
+ * An incarnation here may act in every stage, so any two of them stand for two instances of a role. It may end between
+ * any two stores. A frozen process is one that takes no step for a while: it needs no model of its own, since a fence
+ * may come at any time, by mistake too. What a fenced process does until it notices is part of the search.
  *
- * run: -DONE_SAMPLER -DREQUESTS=1 -DDEATHS=1 ; -m400000 -w24
- * run: -DONE_SAMPLER -DREQUESTS=2 -DDEATHS=0 ; -m400000 -w24
- * run: -DONE_SAMPLER -DREQUESTS=2 -DDEATHS=1 -DFREEZES=0 ; -m400000 -w24
- * run: -DREQUESTS=1 -DDEATHS=1 -DFREEZES=0 -DCANCEL ; -m400000 -w24
- * breaks: -DNO_TURN -DREQUESTS=1 -DDEATHS=1 ; -m400000 -w24
- * breaks: -DNO_COPY -DREQUESTS=2 -DDEATHS=0 ; -m400000 -w24
- * breaks: -DFREE_LEFT_EARLY -DREQUESTS=2 -DDEATHS=0 ; -m400000 -w24
- * breaks: -DNO_TAKE_OVER -DREQUESTS=1 -DDEATHS=1 ; -m400000 -w24
- * breaks: -DNO_BURIAL -DREQUESTS=1 -DDEATHS=1 ; -m400000 -w24
- * breaks: -DNO_RELEASE -DREQUESTS=2 -DDEATHS=1 ; -m400000 -w24
+ * run: -DREQUESTS=2 -DDEATHS=2 -DFENCES=0 -DHANDED ; -m200000
+ * run: -DREQUESTS=2 -DDEATHS=1 -DFENCES=0 -DCANCEL -DINCS=2 ; -m200000
+ * run: -DREQUESTS=1 -DDEATHS=1 -DFENCES=1 ; -m200000
+ * run: -DREQUESTS=2 -DDEATHS=1 -DFENCES=1 -DSHORT=1 ; -m200000
+ * run: -DREQUESTS=1 -DDEATHS=0 -DFENCES=2 -DSHORT=1 ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=0 -DFENCES=1 -DNO_TURN ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=0 -DFENCES=1 -DNO_COPY ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=0 -DFENCES=1 -DNO_LEAVE ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=1 -DFENCES=1 -DSHORT=1 -DLATE_LEAVE ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=0 -DFENCES=2 -DSHORT=1 -DNO_STAMP ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=0 -DFENCES=1 -DFREE_ALL ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=0 -DFENCES=1 -DFENCE_FILL ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=0 -DFENCES=0 -DNO_SETTLE ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=1 -DFENCES=0 -DSWEEP_CURRENT ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=1 -DFENCES=0 -DNO_TAKE_OVER ; -m200000
+ * breaks: -DREQUESTS=2 -DDEATHS=0 -DFENCES=0 -DCANCEL -DNO_GENERATION ; -m200000
  */
-
-#ifndef REQUESTS
-#define REQUESTS 2
+#ifndef INCS
+#define INCS 3
 #endif
-#define TOKENS 1      /* of an answer */
-#ifndef DEATHS
-#define DEATHS 1      /* in all */
+/* The way of a request without the stages that only repeat what SAMPLE shows. */
+#ifndef SHORT
+#define SHORT 0
 #endif
-#ifndef FREEZES
-#define FREEZES 1
+#define BODIES	 3 /* 1 .. BODIES; 0: none */
+
+#define FREE	 0
+#define FILL	 1
+#define TOKENIZE 2
+#define COMPUTE	 3
+#define SAMPLE	 4
+#define RECLAIM	 5
+#define DONE	 6
+
+/* The slot's word and line. */
+byte stage, owner, body, turn;
+byte generation, cancel;
+
+/* Block words; each run here is one block. */
+#define NOBODYS	 0
+#define PRIVATE	 1
+#define SETTLED	 2
+#define LEFT	 3
+byte kind[BODIES + 1], number[BODIES + 1], stamp[BODIES + 1];
+
+/* Bodies: whose request, and the counters that commit. */
+byte request[BODIES + 1];
+bit tokenized[BODIES + 1], n_kv[BODIES + 1], n_tokens[BODIES + 1], failed[BODIES + 1];
+byte token[BODIES + 1];
+
+/* What no process can see: who lives, who writes where, what he believes to own; what was asked for. */
+bit alive[INCS + 1];
+byte writer[BODIES + 1], holds[INCS + 1];
+byte deaths = DEATHS, fences = FENCES, begun, ended;
+byte used; /* incarnations are alike: they come on in order */
+bit wanted_gone[REQUESTS + 1], was_done[REQUESTS + 1], admitted[REQUESTS + 1];
+
+#define ALL_OVER (begun == REQUESTS && stage == FREE)
+
+/* Death: the kernel's proof is that the stores have ended. */
+#define MAY_DIE                                                                                                        \
+	if                                                                                                             \
+	:: deaths > 0 -> deaths--; goto dead                                                                           \
+	:: else                                                                                                        \
+	:: true                                                                                                        \
+	fi
+
+/* Nobody who lives may still write it. */
+inline free_block(b)
+{
+	assert(writer[b] == 0);
+	assert(!(alive[1] && holds[1] == b) && !(alive[2] && holds[2] == b));
+#if INCS > 2
+	assert(!(alive[3] && holds[3] == b));
 #endif
-#define BODIES 3
-
-/* Entries of the incarnation table: 0 is nobody. */
-#define GATEWAY 1
-#define WORKER_A 2
-#define WORKER_B 3
-#define SAMPLER_A 4
-#define SAMPLER_B 5
-#define ENTRIES 6
-
-mtype = { FREE, FILL, COMPUTE, SAMPLE, DONE };
-
-/* The word. */
-mtype stage = FREE;
-byte owner, body, turn;
-
-/* The lock of the incarnation in an entry is held; it was declared frozen. */
-bool alive[ENTRIES];
-bool fenced[ENTRIES];
-
-/* A body: which request it holds (0: free), its committed counters, whose it is while no word refers to it: the one that
- * fills it, or the frozen one that it was left to. */
-byte request_of[BODIES];
-byte n_kv[BODIES], n_tokens[BODIES];
-byte left_to[BODIES];
-
-byte deaths, freezes, cancelled, answered;
-bool holds[ENTRIES];  /* this process believes that the slot is its own */
-
-#define WORKS(i) (holds[i] && alive[i] && !fenced[i])
-#define WORKING (WORKS(WORKER_A) + WORKS(WORKER_B) + WORKS(SAMPLER_A) + WORKS(SAMPLER_B))
-
-inline take_body(b, r) {
-	atomic {
-		if
-		:: request_of[0] == 0 && left_to[0] == 0 -> b = 0
-		:: request_of[1] == 0 && left_to[1] == 0 -> b = 1
-		:: request_of[2] == 0 && left_to[2] == 0 -> b = 2
-		fi;
-		request_of[b] = r;
-		n_kv[b] = 0;
-		n_tokens[b] = 0
-	}
+	kind[b] = NOBODYS;
+	number[b] = 0;
+	stamp[b] = 0;
+	request[b] = 0
 }
 
-/* Compare-and-swap from what was seen; ok says whether it happened. */
-inline swap(ok, s_stage, s_owner, s_body, s_turn, new_stage, new_owner, new_body) {
-	d_step {
-#ifdef NO_TURN
-		ok = stage == s_stage && owner == s_owner && body == s_body;
+/* The word of a block that was freed and taken again is another one. */
+#ifdef NO_STAMP
+#define STAMP(b, value) skip
 #else
-		ok = stage == s_stage && owner == s_owner && body == s_body && turn == s_turn;
+#define STAMP(b, value) stamp[b] = value
 #endif
-		if
-		:: ok ->
-			stage = new_stage;
-			owner = new_owner;
-			body = new_body;
-			turn++
-		:: else
-		fi
-	}
+#define IS_OLD(b) (kind[b] == old_kind && number[b] == old_number && stamp[b] == old_stamp)
+
+/* What a living incarnation has for itself it also uses. */
+inline nothing_leaks(b)
+{
+	assert(kind[b] != SETTLED);
+	assert(kind[b] != PRIVATE || !alive[number[b]] || holds[number[b]] == b)
 }
 
-/* A write into body b for request r by process me: the body holds that request, and the word says that it is mine, or
- * it was left to me. */
-inline check_write(b, r, me) {
-	assert(request_of[b] == r && (left_to[b] == me || (owner == me && body == b)))
-}
-
-/* All stages are alike, so one sampler that lives for ever is enough where two workers quarrel. */
-#ifdef ONE_SAMPLER
-#define MORTAL(i) ((i) != SAMPLER_A)
-#else
-#define MORTAL(i) true
-#endif
-
-/* At any point a process may die: its lock is free at once, what it wrote stays. */
-inline may_die(me) {
+inline take_block(b)
+{
 	if
-	:: d_step { deaths < DEATHS && MORTAL(me) -> deaths++; alive[me] = false }; goto dead
-	:: true
+	:: kind[1] == NOBODYS -> b = 1
+	:: else ->
+		if
+		:: kind[2] == NOBODYS -> b = 2
+		:: else ->
+			if
+			:: kind[3] == NOBODYS -> b = 3
+			:: else -> b = 0
+			fi
+		fi
+	fi;
+	if
+	:: b != 0 -> kind[b] = PRIVATE; number[b] = id; STAMP(b, turn)
+	:: else
 	fi
 }
 
-/* npu-worker and sampler alike: claim or take over, work, commit, pass on. */
-proctype Stage(byte me; mtype mine; mtype next) {
-	mtype w_stage;
-	byte w_owner, w_body, w_turn, b, r, old;
-	bool ok, frozen_owner, before;
-
-born:
-	skip;
-	d_step { holds[me] = false; fenced[me] = false; alive[me] = true };
-look:
-	do
-	/* Its beat told it that it was replaced. */
-	:: fenced[me] -> alive[me] = false; goto dead
-	:: atomic { stage == mine ->
-		w_stage = stage; w_owner = owner; w_body = body; w_turn = turn };
-		frozen_owner = false;
-		ok = false;
-		if
-		:: w_owner == 0 || w_owner == me -> ok = true
-#ifndef NO_TAKE_OVER
-		:: w_owner != 0 && w_owner != me && !alive[w_owner] -> ok = true
-#endif
-		/* A process is taken for frozen though it may only be slow: the worst case of a late waking. */
-		:: d_step { w_owner != 0 && w_owner != me && alive[w_owner] && MORTAL(w_owner) &&
-				(fenced[w_owner] || freezes < FREEZES) ->
-			freezes = (fenced[w_owner] -> freezes : freezes + 1) };
-			ok = true; frozen_owner = true
-		:: w_owner != 0 && w_owner != me && alive[w_owner] -> skip
-		fi;
-		if
-		:: !ok -> goto look
-		:: ok && frozen_owner ->
-			b = w_body;
-#ifndef NO_COPY
-			/* The copy of what is committed, and the old body left to the frozen one, before the swap. */
-			atomic {
-				request_of[w_body] != 0 && (left_to[w_body] == 0 || left_to[w_body] == w_owner) &&
-				stage == mine && turn == w_turn ->
-				r = request_of[w_body];
-				take_body(b, r);
-				n_kv[b] = n_kv[w_body];
-				n_tokens[b] = n_tokens[w_body];
-				left_to[b] = me;
-				left_to[w_body] = w_owner
-			} unless { turn != w_turn; goto look };
-			may_die(me);
-#endif
-			swap(ok, w_stage, w_owner, w_body, w_turn, mine, me, b);
-			if
-			:: ok ->
-				fenced[w_owner] = true;
-				w_body = b;
-				w_turn++;
-				may_die(me);
-				left_to[b] = (left_to[b] == me -> 0 : left_to[b])
-			:: else ->
-				/* The tag on the old body stays: whoever has the slot now settles it. */
-#ifndef NO_COPY
-				d_step {
-					request_of[b] = 0;
-					left_to[b] = 0
-				};
-#endif
-				goto look
-			fi
-		:: else ->
-			before = w_owner == me;
-			if
-			:: before -> ok = true
-			:: else ->
-				swap(ok, w_stage, w_owner, w_body, w_turn, mine, me, w_body);
-				w_turn++
-			fi;
-			if
-			:: ok ->
-				may_die(me);
-				/* What the word refers to is the slot's, unless I am the one that it was left to. */
-				d_step {
-					if
-					:: left_to[w_body] != me && owner == me && body == w_body -> left_to[w_body] = 0
-					:: else
-					fi
-				}
-			:: else -> goto look
-			fi
-		fi;
-		d_step {
-			w_owner = me;
-			r = request_of[w_body];
-			holds[me] = true;
-			assert(WORKING <= 1)
-		};
-		may_die(me);
-		/* Work: data first, then its counter. Done again after a death it writes the same. */
-		check_write(w_body, r, me);
-		may_die(me);
-		if
-		:: cancelled == r && r != 0
-		:: else ->
-			if
-			:: mine == COMPUTE && n_kv[w_body] == n_tokens[w_body] ->
-				check_write(w_body, r, me);
-				n_kv[w_body]++
-			:: mine == SAMPLE && n_tokens[w_body] < n_kv[w_body] ->
-				check_write(w_body, r, me);
-				n_tokens[w_body]++;
-				assert(n_tokens[w_body] <= TOKENS)
-			:: else
-			fi
-		fi;
-		may_die(me);
-		holds[me] = false;
-		if
-		:: cancelled == r && r != 0 -> swap(ok, mine, me, w_body, w_turn, DONE, 0, w_body)
-		:: mine == SAMPLE && n_tokens[w_body] >= TOKENS && !(cancelled == r && r != 0) ->
-			swap(ok, mine, me, w_body, w_turn, DONE, 0, w_body)
-		:: else -> swap(ok, mine, me, w_body, w_turn, next, 0, w_body)
-		fi;
-		if
-		:: ok
-		:: else ->
-			/* Passed on by another: this one was fenced, owns nothing, and leaves. */
-			assert(freezes > 0);
-			alive[me] = false;
-			goto dead
-		fi
-	:: answered == REQUESTS -> goto end
-	od;
-dead:
-	/* Once it is gone, what was left to it is garbage; its successor takes the entry when nothing names it any more. */
-	atomic {
-#ifndef NO_BURIAL
-		(owner != me || stage == FREE) || answered == REQUESTS ->
-#endif
-		b = 0;
-		do
-		:: b < BODIES ->
-			if
-			:: left_to[b] == me && body == b && stage != FREE && stage != FILL ->
-				/* A fencer died, or lost, between the tag and the swap: the slot's after all. */
-				left_to[b] = 0
-			:: left_to[b] == me && !(body == b && stage != FREE && stage != FILL) ->
-				left_to[b] = 0;
-				request_of[b] = 0
-			:: else
-			fi;
-			b++
-		:: else -> break
-		od
-	};
-	if
-	:: answered == REQUESTS -> goto end
-	:: else -> goto born
-	fi;
-end:
-	skip
+inline enter(b)
+{
+	assert(writer[b] == 0);
+	writer[b] = id
 }
 
-/* Admits one request after the other; dies and comes back like anyone. */
-proctype Gateway() {
-	byte me = GATEWAY, r, b, w_turn;
-	bool ok;
+/* A store into the body: it must still be there for this request. */
+inline leave(b)
+{
+	assert(writer[b] == id && kind[b] != NOBODYS && request[b] == mine_request);
+	writer[b] = 0
+}
 
-born:
-	alive[me] = true;
-	do
-	:: answered == REQUESTS -> goto end
-	/* A slot that its predecessor was filling: what it had taken is given back. */
-	:: atomic { stage == FILL && answered < REQUESTS -> owner = me; turn++; w_turn = turn };
-		goto release
-	:: atomic { stage == FREE && answered < REQUESTS -> stage = FILL; owner = me; turn++; w_turn = turn };
-		r = answered + 1;
-		may_die(me);
-		take_body(b, r);
-		may_die(me);
-		swap(ok, FILL, me, body, w_turn, COMPUTE, 0, b);
-		assert(ok);
-		may_die(me)
-#ifdef CANCEL
-	:: stage == COMPUTE && answered < REQUESTS && cancelled == 0 -> cancelled = answered + 1
-#endif
-	:: atomic { stage == DONE -> w_turn = turn; b = body };
-		/* The answer is whole, or was given up on purpose. */
-		assert(request_of[b] == answered + 1);
-		assert(n_tokens[b] == TOKENS || cancelled == answered + 1);
-		swap(ok, DONE, 0, b, w_turn, FILL, me, 0);
-		assert(ok);
-		left_to[b] = 0;
-		w_turn = turn;
-		may_die(me);
-release:
-		skip;
-		/* No word refers to a body now: everything of this slot that isn't left to someone comes back. */
-		d_step {
-#ifdef FREE_LEFT_EARLY
-			left_to[0] = 0; left_to[1] = 0; left_to[2] = 0;
-#endif
-#ifndef NO_RELEASE
-			ok = request_of[0] == answered + 1 && left_to[0] == 0 &&
-			     (n_tokens[0] == TOKENS || cancelled == answered + 1);
-			ok = ok || (request_of[1] == answered + 1 && left_to[1] == 0 &&
-				    (n_tokens[1] == TOKENS || cancelled == answered + 1));
-			ok = ok || (request_of[2] == answered + 1 && left_to[2] == 0 &&
-				    (n_tokens[2] == TOKENS || cancelled == answered + 1));
-			request_of[0] = (left_to[0] -> request_of[0] : 0);
-			request_of[1] = (left_to[1] -> request_of[1] : 0);
-			request_of[2] = (left_to[2] -> request_of[2] : 0);
+/* A full pool would make the turns count without end. */
+#define SOME_FREE (kind[1] == NOBODYS || kind[2] == NOBODYS || kind[3] == NOBODYS)
+#define OF_THE_ENDED(b) ((kind[b] == PRIVATE || kind[b] == LEFT) && !alive[number[b]])
+
+/* The end of a request: once, complete, and not because another was cancelled. */
+inline deliver(b)
+{
+	assert(!was_done[request[b]] && request[b] == generation);
+	was_done[request[b]] = 1;
+	assert(failed[b] || (n_tokens[b] && token[b] == request[b]));
+	assert(!failed[b] || wanted_gone[request[b]])
+}
+
+/* The only swap: from the word that was seen. */
+#ifdef NO_TURN
+#define IS_SEEN (stage == seen_stage && owner == seen_owner && body == seen_body)
+#define RAISE	skip
 #else
-			ok = true;
+#define IS_SEEN (turn == seen_turn)
+#define RAISE	turn++
 #endif
-			/* A request that was never passed on is admitted anew; one that had its answer is answered. */
-			answered = (ok -> answered + 1 : answered);
-			stage = FREE;
-			owner = 0;
-			turn++
-		}
+
+inline swap(to_stage, to_owner, to_body)
+{
+	if
+	:: IS_SEEN ->
+		stage = to_stage;
+		owner = to_owner;
+		body = to_body;
+		RAISE;
+		seen_stage = to_stage;
+		seen_owner = to_owner;
+		seen_body = to_body;
+		seen_turn = turn;
+		swapped = true
+	:: else -> swapped = false
+	fi
+}
+
+inline settle(b)
+{
+#ifdef NO_SETTLE
+	skip
+#else
+	if
+	:: b != 0 && (kind[b] == PRIVATE || (kind[b] == LEFT && number[b] != id)) ->
+		kind[b] = SETTLED;
+		number[b] = 0
+	:: else
+	fi
+#endif
+}
+
+inline see()
+{
+	used = (id > used -> id : used);
+	seen_stage = stage;
+	seen_owner = owner;
+	seen_body = body;
+	seen_turn = turn
+}
+
+/* Nothing is remembered from one look to the next. */
+inline forget()
+{
+	seen_stage = 0;
+	seen_owner = 0;
+	seen_body = 0;
+	seen_turn = 0;
+	mine_request = 0;
+	fresh = 0;
+	i = 0;
+	next = 0;
+	old_kind = 0;
+	old_number = 0;
+	old_stamp = 0;
+	swapped = 0;
+	gone = 0
+}
+
+proctype incarnation(byte id)
+{
+	byte seen_stage, seen_owner, seen_body, seen_turn;
+	byte mine_request, fresh, i, next, old_kind, old_number, old_stamp;
+	bit swapped, gone;
+
+look:
+	atomic { forget() };
+	do
+	:: atomic { ALL_OVER -> goto dead }
+	:: atomic { id <= used + 1 && stage == FREE && begun < REQUESTS && SOME_FREE -> see() }
+		atomic { MAY_DIE; swap(FILL, id, 0); if :: swapped -> goto fill :: else -> goto look fi }
+#ifndef NO_TAKE_OVER
+	:: atomic { id <= used + 1 && stage >= FILL && owner != 0 && owner != id && !alive[owner] -> see(); goto take }
+#endif
+	:: atomic { id <= used + 1 && stage > FILL && owner == 0 -> see(); goto take }
+	:: atomic { id <= used + 1 && stage > FILL && stage < DONE && owner == id -> see(); holds[id] = body; goto act }
+#ifdef FENCE_FILL
+	:: atomic { id <= used + 1 && stage == FILL && owner != 0 && owner != id && alive[owner] && fences > 0 -> fences--; see(); goto take }
+#endif
+	:: atomic { id <= used + 1 && stage > FILL && stage < DONE && owner != 0 && owner != id && alive[owner] && fences > 0 ->
+		fences--; see(); goto fence }
 	od;
+
+/* ---- gateway: a new request */
+fill:
+	atomic { MAY_DIE; take_block(fresh); holds[id] = fresh; if :: fresh == 0 -> goto clear :: else fi }
+	atomic { MAY_DIE; begun++; mine_request = begun; generation = begun }
+	atomic { MAY_DIE; enter(fresh) }
+	atomic {
+		MAY_DIE;
+		request[fresh] = mine_request;
+		tokenized[fresh] = SHORT; n_kv[fresh] = SHORT; n_tokens[fresh] = 0; failed[fresh] = 0; token[fresh] = 0;
+		leave(fresh)
+	}
+	atomic {
+		MAY_DIE;
+		swap((SHORT -> SAMPLE : TOKENIZE), 0, fresh);
+		assert(swapped); /* a slot in FILL is never taken from the living */
+		holds[id] = 0;
+		admitted[mine_request] = 1;
+		goto look
+	}
+
+/* ---- claiming and taking over */
+take:
+	atomic {
+		MAY_DIE;
+		next = seen_owner;
+		swap(seen_stage, id, seen_body);
+		if
+		:: !swapped -> goto look
+		:: else -> holds[id] = seen_body
+		fi;
+		if
+		:: seen_stage == DONE && next == 0 -> deliver(seen_body)
+		:: else
+		fi
+	}
+	atomic {
+		MAY_DIE;
+		settle(seen_body);
+		if
+		:: seen_stage == FILL -> goto clear
+		:: seen_stage == DONE -> goto release
+		:: else
+		fi
+	}
+
+/* ---- the turn of whoever owns the slot: counters first, then what they allow */
+act:
+	atomic {
+		MAY_DIE;
+		mine_request = request[seen_body];
+#ifdef NO_GENERATION
+		gone = cancel == 255;
+#else
+		gone = cancel == generation;
+#endif
+		next = stage;
+		if
+		:: gone -> next = (n_kv[seen_body] && !SHORT -> RECLAIM : DONE)
+		:: !gone && seen_stage == TOKENIZE -> next = COMPUTE
+		:: !gone && seen_stage == COMPUTE -> next = SAMPLE
+		:: !gone && seen_stage == SAMPLE -> next = (SHORT -> DONE : RECLAIM)
+		:: else
+		fi;
+		if
+		:: seen_stage == RECLAIM -> next = DONE
+		:: else
+		fi;
+		enter(seen_body)
+	}
+	/* Data before its counter; a half-done step is done again. */
+	if
+	:: seen_stage == SAMPLE && !gone ->
+		atomic { MAY_DIE; if :: !n_tokens[seen_body] -> token[seen_body] = mine_request :: else fi }
+	:: else
+	fi;
+	atomic {
+		MAY_DIE;
+		if
+		:: gone && seen_stage != RECLAIM -> failed[seen_body] = 1
+		:: !gone && seen_stage == TOKENIZE -> tokenized[seen_body] = 1
+		:: !gone && seen_stage == COMPUTE -> assert(tokenized[seen_body]); n_kv[seen_body] = 1
+		:: !gone && seen_stage == SAMPLE -> assert(n_kv[seen_body]); n_tokens[seen_body] = 1
+		:: else
+		fi;
+		leave(seen_body)
+	}
+	atomic {
+		MAY_DIE;
+		fresh = 0;
+		if
+		:: next == DONE || next == RECLAIM
+		:: next != DONE && next != RECLAIM
+#ifdef HANDED
+		:: next == SAMPLE -> fresh = 1 /* handed to one of them, who may be dead */
+#endif
+		fi;
+		swap(next, fresh, seen_body);
+		holds[id] = 0;
+		if
+		:: swapped -> goto look
+		:: else -> goto dead /* fenced: exit status 75 */
+		fi
+	}
+
+/* ---- fence: a copy of what is committed; what the owner could write is left to it */
+fence:
+#ifdef NO_COPY
+	atomic { MAY_DIE; swap(seen_stage, id, seen_body); if :: swapped -> holds[id] = seen_body; goto act :: else -> goto look fi }
+#endif
+	atomic { MAY_DIE; take_block(fresh); if :: fresh == 0 -> goto look :: else -> holds[id] = fresh fi }
+	atomic { MAY_DIE; enter(fresh); mine_request = request[seen_body]; request[fresh] = mine_request;
+		n_tokens[fresh] = n_tokens[seen_body]; n_kv[fresh] = n_kv[seen_body];
+		tokenized[fresh] = tokenized[seen_body]; failed[fresh] = failed[seen_body] }
+	atomic { MAY_DIE; token[fresh] = (n_tokens[fresh] -> token[seen_body] : 0); leave(fresh) }
+#if !defined(NO_LEAVE) && !defined(LATE_LEAVE)
+again:
+	atomic { MAY_DIE; old_kind = kind[seen_body]; old_number = number[seen_body];
+		old_stamp = stamp[seen_body]; i = seen_owner }
+	atomic { MAY_DIE; if :: !IS_SEEN -> goto give_back :: else fi }
+	atomic { MAY_DIE;
+		if
+		:: IS_OLD(seen_body) -> kind[seen_body] = LEFT; number[seen_body] = i; STAMP(seen_body, seen_turn)
+		:: else -> goto again
+		fi }
+#endif
+	atomic {
+		MAY_DIE;
+		i = seen_body;
+		next = seen_owner;
+		swap(seen_stage, id, fresh);
+		if
+		:: !swapped -> goto give_back
+		:: else
+		fi
+	}
+#ifdef LATE_LEAVE
+	atomic { MAY_DIE; kind[i] = LEFT; number[i] = next }
+#endif
+	atomic { MAY_DIE; settle(seen_body); goto act }
+give_back:
+	atomic {
+		MAY_DIE;
+		holds[id] = 0;
+		if
+		:: kind[fresh] == PRIVATE && number[fresh] == id -> free_block(fresh)
+		:: else
+		fi;
+		goto look
+	}
+
+/* ---- gateway: the answer was delivered */
+release:
+	atomic {
+		MAY_DIE;
+		swap(FILL, id, 0);
+		assert(swapped);
+		holds[id] = 0
+	}
+clear:
+	atomic {
+		holds[id] = 0;
+		i = 1;
+		do
+		:: i > BODIES -> break
+		:: i <= BODIES -> MAY_DIE;
+			if
+#ifdef FREE_ALL
+			:: kind[i] != NOBODYS -> free_block(i)
+#else
+			:: kind[i] == SETTLED || (kind[i] == PRIVATE && number[i] == id) -> free_block(i)
+#endif
+			:: else
+			fi;
+			i++
+		od
+	}
+	atomic { MAY_DIE; nothing_leaks(1); nothing_leaks(2); nothing_leaks(3); swap(FREE, 0, 0); assert(swapped); goto look }
+
 dead:
-	goto born;
-end:
+	atomic {
+		forget();
+		alive[id] = 0;
+		holds[id] = 0;
+		i = 1;
+		do
+		:: i <= BODIES && writer[i] == id -> writer[i] = 0; i++
+		:: i <= BODIES && writer[i] != id -> i++
+		:: i > BODIES -> break
+		od;
+		i = 0;
+		ended++
+	}
+}
+
+/* What the ended have left. Who sweeps may sleep at any point, so one stands for all. */
+proctype sweeper()
+{
+	byte i, old_kind, old_number, old_stamp;
+	bit may_free;
+	do
+	:: atomic { ended == INCS -> break }
+	:: atomic { OF_THE_ENDED(1) -> i = 1; goto sweep }
+	:: atomic { OF_THE_ENDED(2) -> i = 2; goto sweep }
+	:: atomic { OF_THE_ENDED(3) -> i = 3;
+sweep:
+		old_kind = kind[i];
+		old_number = number[i];
+		old_stamp = stamp[i] }
+		atomic {
+#ifdef SWEEP_CURRENT
+			may_free = true;
+#else
+			may_free = stage == FREE || body != i;
+#endif
+			if
+			:: !may_free -> old_kind = 0
+			:: else
+			fi
+		}
+		atomic {
+			if
+			:: old_kind != 0 && IS_OLD(i) -> free_block(i)
+			:: else
+			fi;
+			i = 0; old_kind = 0; old_number = 0; old_stamp = 0; may_free = 0
+		}
+	od
+}
+
+/* A client that goes away, perhaps late: its handle names a request, not the slot. */
+proctype client()
+{
+	byte handle;
+	atomic {
+		if
+		:: admitted[1] -> handle = 1
+		:: admitted[REQUESTS] -> handle = REQUESTS
+		:: ended == INCS -> goto gone
+		fi
+	}
+	atomic { if :: generation == handle -> wanted_gone[handle] = 1 :: else -> goto gone fi }
+#ifdef NO_GENERATION
+	cancel = 255;
+#else
+	atomic { if :: cancel < handle -> cancel = handle :: else fi };
+#endif
+gone:
 	skip
 }
 
-/* When nothing can move any more, nothing may be left. */
-proctype Monitor() {
-	timeout;
-	assert(answered == REQUESTS);
-	assert(stage == FREE);
-	assert(request_of[0] == 0 && request_of[1] == 0 && request_of[2] == 0);
-	assert(left_to[0] == 0 && left_to[1] == 0 && left_to[2] == 0)
-}
-
-init {
+init
+{
+	byte i;
 	atomic {
-		run Gateway();
-		run Stage(WORKER_A, COMPUTE, SAMPLE);
-		run Stage(WORKER_B, COMPUTE, SAMPLE);
-		run Stage(SAMPLER_A, SAMPLE, COMPUTE);
-#ifndef ONE_SAMPLER
-		run Stage(SAMPLER_B, SAMPLE, COMPUTE);
+		i = 1;
+		do
+		:: i <= INCS -> alive[i] = 1; run incarnation(i); i++
+		:: i > INCS -> break
+		od;
+		run sweeper();
+#ifdef CANCEL
+		run client()
 #endif
-		run Monitor()
+	}
+	/* A slot that nobody can bring on is a deadlock here. */
+	ended == INCS;
+	atomic {
+		assert(ALL_OVER);
+		for (i : 1 .. REQUESTS) {
+			assert(!admitted[i] || was_done[i])
+		}
+		/* What is not free is left to, or private of, one that has ended: the next sweep frees it. */
+		for (i : 1 .. BODIES) {
+			assert(kind[i] != SETTLED)
+		}
 	}
 }
