@@ -168,8 +168,9 @@ fuzz_for_a_while() {
 
 # What runs in threads what processes do to each other.
 suite_tsan() {
-	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$repo/tests/tsan.supp
-	run_ctest tsan -L 'unit|property'
+	export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+	# libzmq is not built with this sanitizer, which takes its own synchronisation for races; ours is one thread there.
+	run_ctest tsan -L "unit|property" -E "^bus_test$"
 }
 
 # ---- models of protocols, linter
