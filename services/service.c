@@ -287,7 +287,8 @@ static enum svc_code make_loop(struct svc *svc, struct svc_err *err)
 static void notify_ready(void)
 {
 	const char *fd_text = getenv("LOCKSTEP_READY_FD");
-	int fd = fd_text ? atoi(fd_text) : -1;
+	long fd_number = fd_text ? strtol(fd_text, NULL, 10) : -1;
+	int fd = fd_number > 2 && fd_number < 1024 ? (int)fd_number : -1;
 	if (fd > 2 && write(fd, "\n", 1) == 1)
 		close(fd);
 	tell_systemd("READY=1");

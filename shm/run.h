@@ -28,10 +28,10 @@ struct shm_run {
 	/* Private copies of what was checked at attach: a peer may overwrite the segment's. */
 	uint32_t n_slots, n_table, n_blocks, n_pages, n_vocab, ctx;
 	uint32_t n_rows; /* logits rows: one per running sequence, as many for what is frozen */
-	uint64_t page_bytes;
 	uint32_t me;	 /* entry of this incarnation; 0: not registered */
-	uint64_t number; /* its number */
 	int lock_fd;
+	uint64_t page_bytes;
+	uint64_t number; /* of this incarnation */
 };
 
 /* Sizes of a new run. */
