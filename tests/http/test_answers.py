@@ -7,6 +7,7 @@ import math
 import pytest
 
 from api import bits, join, together, user, whole_of
+from pipeline import pipeline_with
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 FRANCE = "What is the capital of France?"
@@ -198,6 +199,24 @@ def test_seeds(pipeline):
     assert ask(seed=42) == four[:1] and ask(seed=42, n=2) == four[:2]
     assert ask(seed=43) != four[:1] and ask() != ask()
     assert ask(seed=-1) == ask(seed=-1) and ask(seed=2**63 - 1) != ask(seed=-2**63)
+
+
+def test_keys():
+    """The same Idempotency-Key is the same request: the same bytes, once computed. Its seed comes from the key. In a pipeline of
+    its own, as it keeps the answers."""
+    with pipeline_with() as pipeline:
+        def ask(key, **more):
+            body = {"prompt": STORY, "max_tokens": 12, "logprobs": 2, **more}
+            return pipeline.request("POST", COMPLETIONS, body, {"Idempotency-Key": key})
+        first, again, other = ask("a"), ask("a"), ask("b")
+        assert first.status == 200 and again.data == first.data and bits(other.json) != bits(first.json)
+        assert ask("a", max_tokens=11).error[:2] == (422, "idempotency_key_reused")
+        assert pipeline.metric("lockstep_sampler_turns_total" + label(pipeline, "sampler")) == 24
+
+
+def label(pipeline, role):
+    epoch = next(process["epoch"] for process in pipeline.status()["processes"] if process["role"] == role)
+    return f'{{instance="0",epoch="{epoch}"}}'
 
 
 @pytest.mark.parametrize("more", [{"temperature": 0}, {"temperature": 1e-9}, {"top_k": 1}, {"top_p": 0}, {"min_p": 1},

@@ -1,7 +1,6 @@
 """pytest plugin of the suites that start pipelines: `pipeline`, one for all tests of a session; logs with a failure."""
 
 import signal
-import sys
 
 import pytest
 
@@ -9,8 +8,8 @@ import pipeline as pipelines
 
 
 def pytest_configure():
-    # Like an interrupt: fixtures clean up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # Like an interrupt: the session ends, and its fixtures clean up.
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 143))
 
 
 @pytest.fixture(scope="session")
