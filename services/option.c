@@ -148,9 +148,17 @@ static int on_file_line(void *user, const char *section, const char *name, const
 	struct file_context *context = user;
 	(void)section;
 	struct value *value = find(context->set, name);
-	/* One file serves all processes: a name that this one doesn't know is another's. */
-	if (value)
+	/* inih goes on after an error; the first one counts. */
+	if (context->code != SVC_OK)
+		return 0;
+	if (strcmp(name, "config") == 0)
+		context->code = svc_fail_param(context->err, SVC_BAD_CONFIG, "config",
+					       "a configuration file can't name another: remove "
+					       "the line \"config = %.64s\"",
+					       text);
+	else if (value)
 		context->code = assign(value, text, "file", context->err);
+	/* One file serves all processes: a name that this one doesn't know is another's. */
 	return context->code == SVC_OK;
 }
 

@@ -190,6 +190,10 @@ static void a_damaged_file_is_refused_by_line(void **state)
 	err = parse_badly(WORDS("--config", "/nowhere/lockstep.conf"), SVC_BAD_CONFIG);
 	assert_non_null(strstr(err.msg, "/nowhere/lockstep.conf"));
 	parse_badly(WORDS("--config", "/tmp"), SVC_BAD_CONFIG);
+	write_file("config = /tmp/other\nslots = x\n");
+	err = parse_badly(WORDS("--config", file), SVC_BAD_CONFIG);
+	assert_string_equal(err.param, "config");
+	unlink(file);
 	write_file("");
 	opt_free(parse_well(WORDS("--config", file)));
 }

@@ -183,9 +183,14 @@ uint32_t block_sweep(struct shm_run *run)
 	return freed;
 }
 
-bool block_is_of(const struct shm_run *run, uint32_t index, uint32_t slot)
+uint32_t block_run_length(const struct shm_run *run, uint32_t first, uint32_t slot)
 {
-	return index < run->n_blocks && is_of_run(load(run, index), index, slot);
+	uint32_t n = 0;
+	if (first >= run->n_blocks)
+		return 0;
+	while (first && first + n < run->n_blocks && is_of_run(load(run, first + n), first, slot))
+		n++;
+	return n;
 }
 
 uint32_t block_count_free(const struct shm_run *run)

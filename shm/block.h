@@ -34,6 +34,6 @@ void block_free(struct shm_run *run, uint32_t slot);
  * it. By anyone, at any time. Returns how many blocks it freed. */
 uint32_t block_sweep(struct shm_run *run);
 
-/* Is block `index` part of a run for this slot? */
-bool block_is_of(const struct shm_run *run, uint32_t index, uint32_t slot);
+/* Blocks of the run that begins with `first`, if it is one for this slot; else 0. */
+uint32_t block_run_length(const struct shm_run *run, uint32_t first, uint32_t slot);
 uint32_t block_count_free(const struct shm_run *run);

@@ -36,6 +36,12 @@ static struct body *body_at(const struct shm_run *run, uint32_t index)
 		      sizeof(struct body));
 }
 
+static uint32_t index_of(const struct shm_run *run, const struct body *body)
+{
+	uint64_t offset = (uint64_t)((const char *)body - (const char *)run->bodies.base);
+	return (uint32_t)((offset - POOL_OFFSET) / BODY_BLOCK_BYTES);
+}
+
 static void lay_out(struct body *body, uint32_t slot, uint32_t n_blocks,
 		    const struct body_plan *plan)
 {
@@ -209,8 +215,8 @@ enum svc_code body_copy(struct shm_run *run, uint32_t slot, const struct body *o
 	struct body_plan plan;
 	for (int i = 0; i < REGION_COUNT; i++)
 		plan.bytes[i] = old->regions[i].bytes;
-	uint32_t n = body_plan_blocks(&plan);
-	if (n == 0 || n > old->n_blocks)
+	uint32_t n = body_plan_blocks(&plan), first = index_of(run, old);
+	if (n == 0 || n != block_run_length(run, first, slot))
 		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");
 	uint32_t index = 0;
 	enum svc_code code = allocate(run, slot, &plan, &index, err);
@@ -235,8 +241,11 @@ uint32_t body_count_used(const struct shm_run *run)
 
 struct body *body_get(const struct shm_run *run, uint32_t index, uint32_t slot)
 {
-	struct body *body = index && block_is_of(run, index, slot) ? body_at(run, index) : NULL;
-	return body && body->magic == BODY_MAGIC && body->slot == slot ? body : NULL;
+	uint32_t n = block_run_length(run, index, slot);
+	struct body *body = n ? body_at(run, index) : NULL;
+	return body && body->magic == BODY_MAGIC && body->slot == slot && body->n_blocks == n
+		       ? body
+		       : NULL;
 }
 
 void *body_region(const struct shm_run *run, const struct body *body, enum body_region region,
@@ -245,7 +254,9 @@ void *body_region(const struct shm_run *run, const struct body *body, enum body_
 	/* The header lies in shared memory: copy, check, use. */
 	struct body_extent extent = body->regions[region];
 	uint64_t start = (uint64_t)((const char *)body - (const char *)run->bodies.base);
-	if (extent.offset < sizeof *body || extent.offset % SHM_LINE || extent.bytes < need)
+	uint64_t end = (uint64_t)extent.offset + extent.bytes;
+	if (extent.offset < sizeof *body || extent.offset % SHM_LINE || extent.bytes < need ||
+	    end > (uint64_t)body->n_blocks * BODY_BLOCK_BYTES)
 		return NULL;
 	if (ret_bytes)
 		*ret_bytes = extent.bytes;

@@ -250,7 +250,7 @@ static struct body *open_body(struct actor *actor, uint32_t slot, struct slot_st
 
 static void still_there(struct actor *actor, uint32_t slot, struct slot_state mine)
 {
-	check(block_is_of(&actor->run, mine.body, slot), "a body was freed under its writer");
+	check(block_run_length(&actor->run, mine.body, slot), "a body was freed under its writer");
 }
 
 static bool end_cancelled(struct actor *actor, uint32_t slot, struct slot_state *mine,
@@ -581,7 +581,7 @@ static void admit(struct actor *actor)
 	body->generation = generation;
 	body->params.seed = number;
 	point(actor);
-	check(block_is_of(&actor->run, index, slot), "a body was freed under its filler");
+	check(block_run_length(&actor->run, index, slot), "a body was freed under its filler");
 	pass(actor, slot, &mine, (struct slot_state){STAGE_TOKENIZE, 0, index, 0});
 	atomic_store(&requests[number].admitted, 1);
 	struct slot_handle handle = {slot, generation};
