@@ -19,13 +19,13 @@ static enum svc_code choice_see(struct gateway *gateway, const struct gw_choice 
 				struct seen *ret_seen, struct svc_err *err)
 {
 	const struct shm_run *run = &gateway->svc->run;
-	struct slot_state state = slot_load(run, choice->handle.slot);
+	struct body_seen look = body_peek(run, choice->handle.slot);
 	if (!slot_handle_valid(run, choice->handle))
 		return svc_fail(err, SVC_STALE, __func__, "the request's slot was given away");
 	*ret_seen = (struct seen){
-		.body = body_get(run, state.body, choice->handle.slot),
-		.ended = state.stage == STAGE_RECLAIM || state.stage == STAGE_DONE,
-		.done = state.stage == STAGE_DONE,
+		.body = look.body,
+		.ended = look.word.stage == STAGE_RECLAIM || look.word.stage == STAGE_DONE,
+		.done = look.word.stage == STAGE_DONE,
 	};
 	if (!ret_seen->body || ret_seen->body->generation != choice->handle.generation)
 		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");

@@ -138,7 +138,7 @@ static enum svc_code shape_find(const struct gateway *gateway, const struct foun
 {
 	const struct shm_run *run = &gateway->svc->run;
 	struct slot_handle handle = found->handles[0];
-	const struct body *body = body_get(run, slot_load(run, handle.slot).body, handle.slot);
+	const struct body *body = body_peek(run, handle.slot).body;
 	struct span text = {NULL, 0};
 	if (body && body->generation == handle.generation)
 		text.ptr = body_region(run, body, REGION_META, 0, &text.len);

@@ -14,12 +14,25 @@ bool gw_slot_free(struct gateway *gateway, uint32_t slot, struct slot_state *min
 	return false;
 }
 
+/* Is there nobody who could still want what this gateway's slots hold? An empty entry: it was
+ * buried. */
+static bool gateway_is_gone(const struct shm_run *run, uint32_t entry)
+{
+	if (entry == 0 || entry >= INC_COUNT)
+		return true;
+	return atomic_load(&run->ctl->incs[entry].number) == 0 ||
+	       inc_role(run, entry) != ROLE_GATEWAY || inc_is_dead(run, entry);
+}
+
 /* Takes the slot as it was seen and empties it, by way of FILL without a body: if this process dies
  * in between, the next gateway finds a slot in FILL and frees the blocks that name it. */
 static void slot_drop(struct gateway *gateway, uint32_t slot, struct slot_state seen)
 {
 	struct shm_run *run = &gateway->svc->run;
 	struct slot_state mine;
+	/* Another gateway may be about it. */
+	if (seen.owner && !gateway_is_gone(run, seen.owner))
+		return;
 	if (!slot_take_over(run, slot, seen, seen.body, &mine))
 		return;
 	if (mine.stage != STAGE_FILL || mine.body != 0) {
@@ -30,16 +43,6 @@ static void slot_drop(struct gateway *gateway, uint32_t slot, struct slot_state 
 		}
 	}
 	gw_slot_free(gateway, slot, &mine);
-}
-
-/* Is there nobody who could still want what this gateway's slots hold? An empty entry: it was
- * buried. */
-static bool gateway_is_gone(const struct shm_run *run, uint32_t entry)
-{
-	if (entry == 0 || entry >= INC_COUNT)
-		return true;
-	return atomic_load(&run->ctl->incs[entry].number) == 0 ||
-	       inc_role(run, entry) != ROLE_GATEWAY || inc_is_dead(run, entry);
 }
 
 static uint64_t real_now_us(void)

@@ -193,6 +193,19 @@ uint32_t block_run_length(const struct shm_run *run, uint32_t first, uint32_t sl
 	return n;
 }
 
+uint64_t block_identity(const struct shm_run *run, uint32_t first)
+{
+	if (first >= run->n_blocks)
+		return 0;
+	struct tag tag = unpack(load(run, first));
+	if (tag.kind == KIND_FREE)
+		return 0;
+	/* Settling changes neither content nor place. */
+	tag.kind = KIND_SLOT;
+	tag.number = 0;
+	return pack(tag);
+}
+
 uint32_t block_count_free(const struct shm_run *run)
 {
 	uint32_t n = 0;

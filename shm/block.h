@@ -36,4 +36,6 @@ uint32_t block_sweep(struct shm_run *run);
 
 /* Blocks of the run that begins with `first`, if it is one for this slot; else 0. */
 uint32_t block_run_length(const struct shm_run *run, uint32_t first, uint32_t slot);
+/* Of the run that block `first` is in: another one after it was freed, taken or left. */
+uint64_t block_identity(const struct shm_run *run, uint32_t first);
 uint32_t block_count_free(const struct shm_run *run);

@@ -248,6 +248,23 @@ struct body *body_get(const struct shm_run *run, uint32_t index, uint32_t slot)
 		       : NULL;
 }
 
+bool body_stands(const struct shm_run *run, uint32_t slot, const struct body_seen *seen)
+{
+	return slot_load(run, slot).body == seen->word.body &&
+	       block_identity(run, seen->word.body) == seen->run;
+}
+
+struct body_seen body_peek(const struct shm_run *run, uint32_t slot)
+{
+	struct body_seen seen;
+	do {
+		seen.word = slot_load(run, slot);
+		seen.run = block_identity(run, seen.word.body);
+		seen.body = body_get(run, seen.word.body, slot);
+	} while (!body_stands(run, slot, &seen));
+	return seen;
+}
+
 void *body_region(const struct shm_run *run, const struct body *body, enum body_region region,
 		  size_t need, size_t *ret_bytes)
 {

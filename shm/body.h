@@ -8,6 +8,7 @@
 #include "base/span.h"
 #include "shm/layout.h"
 #include "shm/run.h"
+#include "shm/slot.h"
 
 struct body_plan {
 	uint32_t bytes[REGION_COUNT];
@@ -36,6 +37,16 @@ uint32_t body_count_used(const struct shm_run *run);
 /* The body at block `index`, checked; NULL (and nobody crashes) if what is there is not the body of
  * this slot. */
 struct body *body_get(const struct shm_run *run, uint32_t index, uint32_t slot);
+/* What a look at another's slot shows. */
+struct body_seen {
+	struct body *body; /* NULL: it has none, or a damaged one */
+	struct slot_state word;
+	uint64_t run; /* identity of the body's blocks */
+};
+/* For who doesn't own the slot. What is read there counts if body_stands says so afterwards: the
+ * body may move, and its blocks become another request's. */
+struct body_seen body_peek(const struct shm_run *run, uint32_t slot);
+bool body_stands(const struct shm_run *run, uint32_t slot, const struct body_seen *seen);
 /* A region, with its size in bytes; NULL if it lies outside the pool or is shorter than `need`. */
 void *body_region(const struct shm_run *run, const struct body *body, enum body_region region,
 		  size_t need, size_t *ret_bytes);

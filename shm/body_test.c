@@ -213,6 +213,33 @@ static void blocks_are_left_only_while_the_word_stands(void **state)
 	assert_int_equal(body_count_used(&run), 0);
 }
 
+/* A reader that doesn't own the slot finds out that what it looked at is another's by now. */
+static void a_look_tells_whether_it_still_holds(void **state)
+{
+	(void)state;
+	struct slot_state mine;
+	struct body *body = test_request(&gateway, 0, STAGE_DONE);
+	struct body_seen seen = body_peek(&run, 0);
+	assert_ptr_equal(seen.body, body);
+	assert_int_equal(seen.word.stage, STAGE_DONE);
+	assert_true(body_stands(&run, 0, &seen));
+	assert_true(slot_claim(&gateway, 0, STAGE_DONE, &mine));
+	assert_true(body_stands(&run, 0, &seen));
+	struct slot_state next = {STAGE_FILL, gateway.me, 0, 0};
+	assert_int_equal(slot_pass(&gateway, 0, &mine, next), SVC_OK);
+	assert_false(body_stands(&run, 0, &seen));
+	assert_null(body_peek(&run, 0).body);
+	body_free_all(&gateway, 0);
+	next.stage = STAGE_FREE;
+	assert_int_equal(slot_pass(&gateway, 0, &mine, next), SVC_OK);
+	/* The same blocks for the same slot are another body. */
+	assert_ptr_equal(test_request(&gateway, 0, STAGE_DONE), body);
+	assert_false(body_stands(&run, 0, &seen));
+	seen = body_peek(&run, 0);
+	assert_true(body_stands(&run, 0, &seen));
+	assert_null(body_peek(&run, 1).body);
+}
+
 static void a_copy_has_what_is_counted(void **state)
 {
 	(void)state;
@@ -304,6 +331,7 @@ int main(void)
 		IN_RUN(a_passed_body_outlives_its_gateway),
 		IN_RUN(nobody_frees_what_another_fills),
 		IN_RUN(blocks_are_left_only_while_the_word_stands),
+		IN_RUN(a_look_tells_whether_it_still_holds),
 		IN_RUN(a_copy_has_what_is_counted),
 		cmocka_unit_test(the_first_failure_stays),
 		IN_RUN(ids_are_counted_up_to_what_fits),
