@@ -41,11 +41,34 @@ static void garbage_is_refused(void **state)
 	assert_int_equal(msg_encode(&in, room), 0);
 }
 
+/* Well-formed, with a field that we don't know and that makes it long. */
+static size_t make_long(uint8_t *bytes, size_t total)
+{
+	struct msg in = {.kind = MSG_HELLO, .sender = 5};
+	size_t len = msg_encode(&in, bytes), rest = total - len - 3;
+	bytes[len] = 15 << 3 | 2;
+	bytes[len + 1] = (uint8_t)(rest & 0x7f) | 0x80;
+	bytes[len + 2] = (uint8_t)(rest >> 7);
+	memset(bytes + len + 3, 'x', rest);
+	return total;
+}
+
+static void a_message_has_its_limit(void **state)
+{
+	(void)state;
+	struct msg out;
+	uint8_t bytes[MSG_MAX_BYTES + 1];
+	assert_true(msg_decode(bytes, make_long(bytes, MSG_MAX_BYTES), &out));
+	assert_int_equal(out.sender, 5);
+	assert_false(msg_decode(bytes, make_long(bytes, MSG_MAX_BYTES + 1), &out));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_message_survives_the_trip),
 		cmocka_unit_test(garbage_is_refused),
+		cmocka_unit_test(a_message_has_its_limit),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

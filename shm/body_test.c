@@ -82,6 +82,13 @@ static void a_damaged_header_reaches_nothing(void **state)
 		body->regions[REGION_OUT] = bad[i];
 		assert_null(body_region(&run, body, REGION_OUT, 64, NULL));
 	}
+	/* Inside the pool, but another request's block. */
+	body->regions[REGION_OUT] = (struct body_extent){BODY_BLOCK_BYTES, 64};
+	assert_null(body_region(&run, body, REGION_OUT, 64, NULL));
+	body->n_blocks = 2;
+	assert_null(body_get(&run, index, 0));
+	body->n_blocks = 1;
+	assert_non_null(body_get(&run, index, 0));
 	assert_null(body_get(&run, index, 1));
 	assert_null(body_get(&run, 0, 0));
 	assert_null(body_get(&run, TEST_BLOCKS, 0));
