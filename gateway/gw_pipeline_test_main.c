@@ -78,11 +78,12 @@ static void vocab_publish(const struct shm_run *run)
 					  .bytes = bytes,
 					  .flags = flags,
 					  .ends = ends};
-	if (seg_create(run->dir, "vocab", SEG_VOCAB, sizeof(struct seg_header) + vocab_size(&parts),
-		       run->ctl->header.run_id, &seg, &err) != SVC_OK)
+	const struct seg_place place = {run->dir, "vocab", SEG_VOCAB, run->ctl->header.run_id};
+	if (seg_create(&place, sizeof(struct seg_header) + vocab_size(&parts), &seg, &err) !=
+	    SVC_OK)
 		die(&err);
 	vocab_write(&parts, (char *)seg.base + sizeof(struct seg_header));
-	if (seg_publish(run->dir, "vocab", &seg, &won, &err) != SVC_OK)
+	if (seg_publish(&place, &seg, &won, &err) != SVC_OK)
 		die(&err);
 }
 

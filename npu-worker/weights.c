@@ -14,9 +14,10 @@
 #define LOCK_POLL_US 20000u
 
 /* The region doesn't depend on the family, but on how far its position tables reach. */
-static void segment_name(const struct shm_run *run, char *name, size_t size)
+static struct seg_place place_of(const struct shm_run *run, char *name, size_t size)
 {
 	snprintf(name, size, "weights-%016" PRIx64 "-%u", run->ctl->config.model_hash[0], run->ctx);
+	return (struct seg_place){run->bulk_dir, name, SEG_WEIGHTS, run->ctl->header.run_id};
 }
 
 static struct model_hash model_hash(const struct shm_run *run)
@@ -28,9 +29,8 @@ static struct model_hash model_hash(const struct shm_run *run)
 static enum svc_code attach(struct svc *svc, struct segment *ret_seg, struct svc_err *err)
 {
 	char name[64];
-	segment_name(&svc->run, name, sizeof name);
-	return seg_attach(svc->run.bulk_dir, name, SEG_WEIGHTS, false, svc->run.ctl->header.run_id,
-			  ret_seg, err);
+	const struct seg_place place = place_of(&svc->run, name, sizeof name);
+	return seg_attach(&place, false, ret_seg, err);
 }
 
 struct progress {
@@ -58,10 +58,8 @@ static enum svc_code pack(struct svc *svc, const struct gguf *gguf, const struct
 	struct pool *pool = NULL;
 	bool won = false;
 	struct progress progress = {svc, svc_now_us()};
-	segment_name(&svc->run, name, sizeof name);
-	enum svc_code code =
-		seg_create(svc->run.bulk_dir, name, SEG_WEIGHTS, OFFSET + plan->total_bytes,
-			   svc->run.ctl->header.run_id, &seg, err);
+	const struct seg_place place = place_of(&svc->run, name, sizeof name);
+	enum svc_code code = seg_create(&place, OFFSET + plan->total_bytes, &seg, err);
 	if (code != SVC_OK)
 		return code;
 	madvise(seg.base, seg.bytes, MADV_HUGEPAGE);
@@ -74,7 +72,7 @@ static enum svc_code pack(struct svc *svc, const struct gguf *gguf, const struct
 	}
 	pool_close(pool);
 	if (code == SVC_OK)
-		code = seg_publish(svc->run.bulk_dir, name, &seg, &won, err);
+		code = seg_publish(&place, &seg, &won, err);
 	seg_unmap(&seg);
 	return code;
 }
@@ -135,8 +133,8 @@ static enum svc_code check(struct svc *svc, const struct segment *seg, struct sv
 static void discard(struct svc *svc, struct segment *seg, const struct svc_err *why)
 {
 	char name[64], path[400];
-	segment_name(&svc->run, name, sizeof name);
-	snprintf(path, sizeof path, "%s/%s", svc->run.bulk_dir, name);
+	const struct seg_place place = place_of(&svc->run, name, sizeof name);
+	snprintf(path, sizeof path, "%s/%s", place.dir, place.name);
 	log_error(why->code, "%s is damaged and packed anew: %s", path, why->msg);
 	seg_unmap(seg);
 	unlink(path);

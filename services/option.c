@@ -1,7 +1,6 @@
 #include "services/option.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <errno.h>
 #include <ini.h>
 #include <math.h>
@@ -117,15 +116,26 @@ static enum svc_code load_defaults(const struct opt_source *source, struct opt_s
 	return SVC_OK;
 }
 
+/* Not toupper: names are ours, and follow no locale. */
+static char upper(char c)
+{
+	return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+}
+
+static const char *environment_of(const struct opt *opt)
+{
+	char name[96] = "LOCKSTEP_";
+	size_t at = strlen(name);
+	for (const char *c = opt->name; *c && at + 1 < sizeof name; c++)
+		name[at++] = *c == '-' ? '_' : upper(*c);
+	name[at] = 0;
+	return getenv(name);
+}
+
 static enum svc_code load_environment(struct opt_set *set, struct svc_err *err)
 {
 	for (size_t i = 0; i < set->n_values; i++) {
-		char name[96] = "LOCKSTEP_";
-		size_t at = strlen(name);
-		for (const char *c = set->values[i].opt->name; *c && at + 1 < sizeof name; c++)
-			name[at++] = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-		name[at] = 0;
-		const char *text = getenv(name);
+		const char *text = environment_of(set->values[i].opt);
 		enum svc_code code =
 			text ? assign(&set->values[i], text, "environment", err) : SVC_OK;
 		if (code != SVC_OK)

@@ -180,9 +180,9 @@ static void a_damaged_file_is_refused_by_line(void **state)
 	assert_non_null(strstr(parse_badly(WORDS("--config", file), SVC_BAD_CONFIG).msg, "line 2"));
 	unlink(file);
 	/* Half of a long line must not be taken for a value, nor its rest for another line. */
-	char text[600] = "slots = 9\nname = ";
-	memset(text + strlen(text), 'x', 190);
-	strcat(text, "slots = 77\n");
+	char many[191] = "", text[600];
+	memset(many, 'x', sizeof many - 1);
+	snprintf(text, sizeof text, "slots = 9\nname = %sslots = 77\n", many);
 	write_file(text);
 	struct svc_err err = parse_badly(WORDS("--config", file), SVC_BAD_CONFIG);
 	assert_non_null(strstr(err.msg, "line 2 is too long"));

@@ -258,7 +258,7 @@ static void a_copy_has_what_is_counted(void **state)
 	float *records = body_region(&run, old, REGION_LOGPROBS, 80, NULL);
 	for (int i = 0; i < 20; i++)
 		records[i] = (float)i + 1;
-	strcpy(body_region(&run, old, REGION_TEXT, 100, NULL), "the prompt");
+	memcpy(body_region(&run, old, REGION_TEXT, 100, NULL), "the prompt", 11);
 	old->params.flags = BODY_LOGPROBS | BODY_PROMPT_LOGPROBS;
 	atomic_store(&old->n_prompt, 6);
 	atomic_store(&old->n_scored, 4);

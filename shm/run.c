@@ -188,20 +188,18 @@ static enum svc_code compare_plan(const struct shm_run *run, const struct run_pl
 }
 
 struct part {
-	const char *dir, *name;
-	enum seg_kind kind;
+	struct seg_place place;
 	size_t bytes;
 };
 
-static enum svc_code create_part(const struct part *part, uint64_t run_id, struct svc_err *err)
+static enum svc_code create_part(const struct part *part, struct svc_err *err)
 {
 	struct segment seg;
 	bool won = false;
-	enum svc_code code =
-		seg_create(part->dir, part->name, part->kind, part->bytes, run_id, &seg, err);
+	enum svc_code code = seg_create(&part->place, part->bytes, &seg, err);
 	if (code != SVC_OK)
 		return code;
-	code = seg_publish(part->dir, part->name, &seg, &won, err);
+	code = seg_publish(&part->place, &seg, &won, err);
 	seg_unmap(&seg);
 	return code;
 }
@@ -210,7 +208,7 @@ static void remove_parts(const struct part *parts, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		char path[512];
-		snprintf(path, sizeof path, "%s/%s", parts[i].dir, parts[i].name);
+		snprintf(path, sizeof path, "%s/%s", parts[i].place.dir, parts[i].place.name);
 		unlink(path);
 	}
 }
@@ -218,17 +216,17 @@ static void remove_parts(const struct part *parts, size_t n)
 static enum svc_code create_control(struct shm_run *run, const struct ctl_config *config,
 				    uint64_t run_id, struct svc_err *err)
 {
+	const struct seg_place place = {run->dir, "control", SEG_CONTROL, run_id};
 	bool won = false;
 	enum svc_code code =
-		seg_create(run->dir, "control", SEG_CONTROL, (size_t)place_tables(config).end,
-			   run_id, &run->control, err);
+		seg_create(&place, (size_t)place_tables(config).end, &run->control, err);
 	if (code != SVC_OK)
 		return code;
 	struct ctl *ctl = run->control.base;
 	ctl->config = *config;
 	atomic_store(&ctl->counters.next_incarnation, 1);
 	atomic_store(&ctl->counters.next_generation, 1);
-	code = seg_publish(run->dir, "control", &run->control, &won, err);
+	code = seg_publish(&place, &run->control, &won, err);
 	if (code == SVC_OK && !won)
 		code = svc_fail(err, SVC_CONFLICT, __func__,
 				"another keeper is creating %s/control", run->dir);
@@ -237,28 +235,29 @@ static enum svc_code create_control(struct shm_run *run, const struct ctl_config
 
 static enum svc_code build(struct shm_run *run, const struct run_plan *plan, struct svc_err *err)
 {
-	struct ctl_config config;
+	struct ctl_config config = {0};
 	uint64_t run_id = 0;
-	const struct part parts[] = {
-		{run->dir, "bodies", SEG_BODIES,
-		 SHM_LINE + (size_t)plan->n_blocks * BODY_BLOCK_BYTES},
-		{run->bulk_dir, "pages", SEG_PAGES,
-		 4096 + (size_t)plan->n_pages * plan->page_bytes},
-		{run->bulk_dir, "logits", SEG_LOGITS,
-		 4096 + 2 * (size_t)plan->n_slots * ROWS_PER_SLOT * logits_stride(plan->n_vocab)},
-	};
-	const size_t n = sizeof parts / sizeof *parts;
 	enum svc_code code = make_config(plan, &config, err);
 	if (code != SVC_OK)
 		return code;
 	if (getrandom(&run_id, sizeof run_id, 0) != (ssize_t)sizeof run_id)
 		return svc_fail_errno(err, __func__, "getrandom");
+	const size_t logits = 2 * (size_t)plan->n_slots * ROWS_PER_SLOT;
+	const struct part parts[] = {
+		{{run->dir, "bodies", SEG_BODIES, run_id},
+		 SHM_LINE + (size_t)plan->n_blocks * BODY_BLOCK_BYTES},
+		{{run->bulk_dir, "pages", SEG_PAGES, run_id},
+		 4096 + (size_t)plan->n_pages * plan->page_bytes},
+		{{run->bulk_dir, "logits", SEG_LOGITS, run_id},
+		 4096 + logits * logits_stride(plan->n_vocab)},
+	};
+	const size_t n = sizeof parts / sizeof *parts;
 	code = make_dirs(run, err);
 	/* What is there without a control segment is left from a keeper that died while it built.
 	 */
 	remove_parts(parts, n);
 	for (size_t i = 0; i < n && code == SVC_OK; i++)
-		code = create_part(&parts[i], run_id, err);
+		code = create_part(&parts[i], err);
 	if (code == SVC_OK)
 		code = create_control(run, &config, run_id, err);
 	if (code != SVC_OK && code != SVC_CONFLICT)
@@ -295,15 +294,16 @@ enum svc_code run_create(const char *dir, const char *bulk_dir, const struct run
 static enum svc_code map_for_role(struct shm_run *run, enum shm_role role, struct svc_err *err)
 {
 	uint64_t run_id = run->ctl->header.run_id;
+	const struct seg_place bodies = {run->dir, "bodies", SEG_BODIES, run_id},
+			       pages = {run->bulk_dir, "pages", SEG_PAGES, run_id},
+			       logits = {run->bulk_dir, "logits", SEG_LOGITS, run_id};
 	enum svc_code code = SVC_OK;
 	if (role != ROLE_KEEPER)
-		code = seg_attach(run->dir, "bodies", SEG_BODIES, true, run_id, &run->bodies, err);
+		code = seg_attach(&bodies, true, &run->bodies, err);
 	if (code == SVC_OK && role == ROLE_WORKER)
-		code = seg_attach(run->bulk_dir, "pages", SEG_PAGES, true, run_id, &run->pages,
-				  err);
+		code = seg_attach(&pages, true, &run->pages, err);
 	if (code == SVC_OK && (role == ROLE_WORKER || role == ROLE_SAMPLER))
-		code = seg_attach(run->bulk_dir, "logits", SEG_LOGITS, role == ROLE_WORKER, run_id,
-				  &run->logits, err);
+		code = seg_attach(&logits, role == ROLE_WORKER, &run->logits, err);
 	return code;
 }
 
@@ -313,7 +313,8 @@ enum svc_code run_attach(const char *dir, const char *bulk_dir, enum shm_role ro
 	struct shm_run run = {.lock_fd = -1};
 	snprintf(run.dir, sizeof run.dir, "%s", dir);
 	snprintf(run.bulk_dir, sizeof run.bulk_dir, "%s", bulk_dir);
-	enum svc_code code = seg_attach(dir, "control", SEG_CONTROL, true, 0, &run.control, err);
+	const struct seg_place place = {dir, "control", SEG_CONTROL, 0};
+	enum svc_code code = seg_attach(&place, true, &run.control, err);
 	if (code == SVC_OK)
 		code = bind_control(&run, err);
 	if (code == SVC_OK)
@@ -328,8 +329,8 @@ enum svc_code run_attach(const char *dir, const char *bulk_dir, enum shm_role ro
 
 enum svc_code run_map_vocab(struct shm_run *run, struct svc_err *err)
 {
-	return seg_attach(run->dir, "vocab", SEG_VOCAB, false, run->ctl->header.run_id, &run->vocab,
-			  err);
+	const struct seg_place place = {run->dir, "vocab", SEG_VOCAB, run->ctl->header.run_id};
+	return seg_attach(&place, false, &run->vocab, err);
 }
 
 void run_detach(struct shm_run *run)

@@ -13,12 +13,13 @@
 
 #include "shm/cgroup.h"
 
-static enum svc_code reserve(int fd, const char *dir, const char *name, size_t bytes,
+static enum svc_code reserve(int fd, const struct seg_place *place, size_t bytes,
 			     struct svc_err *err)
 {
 	struct statvfs fs;
 	if (fstatvfs(fd, &fs) != 0)
-		return svc_fail_errno(err, __func__, "segment %s: statvfs of %s", name, dir);
+		return svc_fail_errno(err, __func__, "segment %s: statvfs of %s", place->name,
+				      place->dir);
 	uint64_t room = (uint64_t)fs.f_bavail * fs.f_frsize;
 	if (bytes > room)
 		return svc_fail(err, SVC_NO_MEMORY, __func__,
@@ -26,7 +27,7 @@ static enum svc_code reserve(int fd, const char *dir, const char *name, size_t b
 				" MiB free; use a smaller --ctx, --kv-tokens or --slots, or a "
 				"larger tmpfs (docker: shm_size or the "
 				"volume's size=)",
-				name, (bytes >> 20) + 1, dir, room >> 20);
+				place->name, (bytes >> 20) + 1, place->dir, room >> 20);
 	/* A memory cgroup doesn't fail an allocation, it kills: look before touching the pages. */
 	room = cgroup_room("/sys/fs/cgroup", "/proc/self/cgroup");
 	if (bytes > room)
@@ -34,49 +35,51 @@ static enum svc_code reserve(int fd, const char *dir, const char *name, size_t b
 				"segment %s needs %zu MiB, the memory cgroup has %" PRIu64
 				" MiB left; raise the memory limit or use a smaller --ctx, "
 				"--kv-tokens or --slots",
-				name, (bytes >> 20) + 1, room >> 20);
+				place->name, (bytes >> 20) + 1, room >> 20);
 	int failed = posix_fallocate(fd, 0, (off_t)bytes);
 	if (failed) {
 		errno = failed;
 		return svc_fail_errno(err, __func__, "segment %s: cannot reserve %zu MiB in %s",
-				      name, (bytes >> 20) + 1, dir);
+				      place->name, (bytes >> 20) + 1, place->dir);
 	}
 	return SVC_OK;
 }
 
-static int open_unnamed(const char *dir, const char *name, struct svc_err *err)
+static enum svc_code open_unnamed(const struct seg_place *place, int *ret_fd, struct svc_err *err)
 {
-	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	int fd = open(place->dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR))
-		svc_fail(err, SVC_IO, __func__,
-			 "segment %s: the file system of %s has no unnamed files; use a tmpfs, "
-			 "ext4, xfs or btrfs",
-			 name, dir);
-	else if (fd < 0)
-		svc_fail_errno(err, __func__, "segment %s: cannot create a file in %s", name, dir);
+		return svc_fail(err, SVC_IO, __func__,
+				"segment %s: the file system of %s has no unnamed files; use a "
+				"tmpfs, ext4, xfs or btrfs",
+				place->name, place->dir);
+	if (fd < 0)
+		return svc_fail_errno(err, __func__, "segment %s: cannot create a file in %s",
+				      place->name, place->dir);
 	/* 0 means "none" in struct segment. */
 	if (fd == 0) {
 		fd = fcntl(0, F_DUPFD_CLOEXEC, 3);
 		close(0);
 	}
-	return fd;
+	*ret_fd = fd;
+	return SVC_OK;
 }
 
-enum svc_code seg_create(const char *dir, const char *name, enum seg_kind kind, size_t bytes,
-			 uint64_t run_id, struct segment *ret_seg, struct svc_err *err)
+enum svc_code seg_create(const struct seg_place *place, size_t bytes, struct segment *ret_seg,
+			 struct svc_err *err)
 {
-	bytes = (bytes + 4095) & ~(size_t)4095;
-	int fd = open_unnamed(dir, name, err);
-	if (fd < 0)
-		return err ? err->code : SVC_IO;
-	enum svc_code code = reserve(fd, dir, name, bytes, err);
+	int fd = -1;
 	void *base = MAP_FAILED;
-	if (code == SVC_OK) {
+	bytes = (bytes + 4095) & ~(size_t)4095;
+	enum svc_code code = open_unnamed(place, &fd, err);
+	if (code != SVC_OK)
+		return code;
+	code = reserve(fd, place, bytes, err);
+	if (code == SVC_OK)
 		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		if (base == MAP_FAILED)
-			code = svc_fail_errno(err, __func__, "segment %s: cannot map %zu MiB", name,
-					      (bytes >> 20) + 1);
-	}
+	if (code == SVC_OK && base == MAP_FAILED)
+		code = svc_fail_errno(err, __func__, "segment %s: cannot map %zu MiB", place->name,
+				      (bytes >> 20) + 1);
 	if (code != SVC_OK) {
 		close(fd);
 		return code;
@@ -84,20 +87,25 @@ enum svc_code seg_create(const char *dir, const char *name, enum seg_kind kind, 
 	struct seg_header *header = base;
 	*header = (struct seg_header){.magic = SHM_MAGIC,
 				      .version = SHM_VERSION,
-				      .kind = kind,
+				      .kind = place->kind,
 				      .layout_hash = seg_layout_hash(),
 				      .total_bytes = bytes,
-				      .run_id = run_id};
+				      .run_id = place->run_id};
 	*ret_seg = (struct segment){base, bytes, true, fd};
 	return SVC_OK;
 }
 
-enum svc_code seg_publish(const char *dir, const char *name, struct segment *seg, bool *ret_won,
+static void path_of(const struct seg_place *place, char *path, size_t size)
+{
+	snprintf(path, size, "%s/%s", place->dir, place->name);
+}
+
+enum svc_code seg_publish(const struct seg_place *place, struct segment *seg, bool *ret_won,
 			  struct svc_err *err)
 {
 	char from[64], to[1024];
 	snprintf(from, sizeof from, "/proc/self/fd/%d", seg->unnamed_fd);
-	snprintf(to, sizeof to, "%s/%s", dir, name);
+	path_of(place, to, sizeof to);
 	/* A link refuses to replace: the first builder wins. */
 	int failed = linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW) != 0 ? errno : 0;
 	if (failed && failed != EEXIST) {
@@ -110,9 +118,8 @@ enum svc_code seg_publish(const char *dir, const char *name, struct segment *seg
 	return SVC_OK;
 }
 
-static enum svc_code check_header(const struct seg_header *header, const char *path,
-				  enum seg_kind kind, size_t file_bytes, uint64_t run_id,
-				  struct svc_err *err)
+static enum svc_code check_header(const struct seg_header *header, const struct seg_place *place,
+				  size_t file_bytes, struct svc_err *err)
 {
 	const struct {
 		const char *field;
@@ -121,53 +128,60 @@ static enum svc_code check_header(const struct seg_header *header, const char *p
 		{"magic", header->magic, SHM_MAGIC},
 		{"version", header->version, SHM_VERSION},
 		{"layout hash", header->layout_hash, seg_layout_hash()},
-		{"kind", header->kind, kind},
+		{"kind", header->kind, place->kind},
 		{"size", header->total_bytes, file_bytes},
-		{"run id", header->run_id, run_id ? run_id : header->run_id},
+		{"run id", header->run_id, place->run_id ? place->run_id : header->run_id},
 	};
 	for (size_t i = 0; i < sizeof checks / sizeof *checks; i++)
 		if (checks[i].found != checks[i].wanted)
 			return svc_fail(err, SVC_CORRUPT, __func__,
-					"%s: %s is %#" PRIx64 ", this program wants %#" PRIx64
+					"%s/%s: %s is %#" PRIx64 ", this program wants %#" PRIx64
 					"; it belongs to another build or run: use another "
 					"--run-dir or deploy/down first",
-					path, checks[i].field, checks[i].found, checks[i].wanted);
+					place->dir, place->name, checks[i].field, checks[i].found,
+					checks[i].wanted);
 	return SVC_OK;
 }
 
-enum svc_code seg_attach(const char *dir, const char *name, enum seg_kind kind, bool writable,
-			 uint64_t run_id, struct segment *ret_seg, struct svc_err *err)
+static enum svc_code map_file(int fd, const char *path, bool writable, struct segment *ret_seg,
+			      struct svc_err *err)
+{
+	struct stat st;
+	if (fstat(fd, &st) != 0)
+		return svc_fail_errno(err, __func__, "cannot stat %s", path);
+	if (st.st_size < (off_t)sizeof(struct seg_header))
+		return svc_fail(err, SVC_CORRUPT, __func__, "%s is only %lld bytes long", path,
+				(long long)st.st_size);
+	void *base = mmap(NULL, (size_t)st.st_size, PROT_READ | (writable ? PROT_WRITE : 0),
+			  MAP_SHARED, fd, 0);
+	if (base == MAP_FAILED)
+		return svc_fail_errno(err, __func__, "cannot map %s", path);
+	*ret_seg = (struct segment){base, (size_t)st.st_size, writable, 0};
+	return SVC_OK;
+}
+
+enum svc_code seg_attach(const struct seg_place *place, bool writable, struct segment *ret_seg,
+			 struct svc_err *err)
 {
 	char path[1024];
-	snprintf(path, sizeof path, "%s/%s", dir, name);
+	struct segment seg = {0};
+	path_of(place, path, sizeof path);
 	int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0 && errno == ENOENT)
 		return svc_fail(err, SVC_NOT_FOUND, __func__,
 				"%s does not exist (is the keeper running?)", path);
 	if (fd < 0)
 		return svc_fail_errno(err, __func__, "cannot open %s", path);
-	struct stat st;
-	enum svc_code code = SVC_OK;
-	void *base = MAP_FAILED;
-	if (fstat(fd, &st) != 0)
-		code = svc_fail_errno(err, __func__, "cannot stat %s", path);
-	else if (st.st_size < (off_t)sizeof(struct seg_header))
-		code = svc_fail(err, SVC_CORRUPT, __func__, "%s is only %lld bytes long", path,
-				(long long)st.st_size);
-	else
-		base = mmap(NULL, (size_t)st.st_size, PROT_READ | (writable ? PROT_WRITE : 0),
-			    MAP_SHARED, fd, 0);
-	if (code == SVC_OK && base == MAP_FAILED)
-		code = svc_fail_errno(err, __func__, "cannot map %s", path);
+	enum svc_code code = map_file(fd, path, writable, &seg, err);
 	close(fd);
-	if (code != SVC_OK)
+	if (!seg.base)
 		return code;
-	code = check_header(base, path, kind, (size_t)st.st_size, run_id, err);
+	code = check_header(seg.base, place, seg.bytes, err);
 	if (code != SVC_OK) {
-		munmap(base, (size_t)st.st_size);
+		seg_unmap(&seg);
 		return code;
 	}
-	*ret_seg = (struct segment){base, (size_t)st.st_size, writable, 0};
+	*ret_seg = seg;
 	return SVC_OK;
 }
 

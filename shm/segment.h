@@ -19,21 +19,26 @@ struct segment {
 /* Hash over sizes and offsets of everything in layout.h. */
 uint64_t seg_layout_hash(void);
 
-/* Creates `bytes` zero bytes in dir, mapped read-write, header filled in, not yet visible:
- * seg_unmap discards it. `name` is for messages. SVC_NO_MEMORY names the file system's or the
- * memory cgroup's limit and how much is missing. */
-SVC_CHECKED enum svc_code seg_create(const char *dir, const char *name, enum seg_kind kind,
-				     size_t bytes, uint64_t run_id, struct segment *ret_seg,
-				     struct svc_err *err);
-/* Makes a created segment visible as dir/name, replacing nothing: false in *ret_won if another was
- * first (the caller then unmaps and attaches). */
-SVC_CHECKED enum svc_code seg_publish(const char *dir, const char *name, struct segment *seg,
+/* Where a segment is and what it is. */
+struct seg_place {
+	const char *dir, *name;
+	enum seg_kind kind;
+	uint64_t run_id; /* seg_attach: 0 for any */
+};
+
+/* Creates `bytes` zero bytes in place->dir, mapped read-write, header filled in, not yet visible:
+ * seg_unmap discards it. SVC_NO_MEMORY names the file system's or the memory cgroup's limit and how
+ * much is missing. */
+SVC_CHECKED enum svc_code seg_create(const struct seg_place *place, size_t bytes,
+				     struct segment *ret_seg, struct svc_err *err);
+/* Makes a created segment visible under its name, replacing nothing: false in *ret_won if another
+ * was first (the caller then unmaps and attaches). */
+SVC_CHECKED enum svc_code seg_publish(const struct seg_place *place, struct segment *seg,
 				      bool *ret_won, struct svc_err *err);
-/* Maps dir/name. SVC_NOT_FOUND if it isn't there, SVC_CORRUPT (both values named) if magic, kind,
- * version, layout, size or run (0: any) differ. */
-SVC_CHECKED enum svc_code seg_attach(const char *dir, const char *name, enum seg_kind kind,
-				     bool writable, uint64_t run_id, struct segment *ret_seg,
-				     struct svc_err *err);
+/* Maps it. SVC_NOT_FOUND if it isn't there, SVC_CORRUPT (both values named) if magic, kind,
+ * version, layout, size or run differ. */
+SVC_CHECKED enum svc_code seg_attach(const struct seg_place *place, bool writable,
+				     struct segment *ret_seg, struct svc_err *err);
 void seg_unmap(struct segment *seg);
 
 /* The one place where an offset becomes a pointer: NULL unless offset..offset+bytes lies inside the

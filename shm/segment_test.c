@@ -18,6 +18,7 @@
 #define RUN_ID 77u
 
 static char dir[64];
+static const struct seg_place place = {dir, "part", SEG_BODIES, RUN_ID};
 
 static int make_dir(void **state)
 {
@@ -48,21 +49,26 @@ static struct segment create(size_t bytes)
 {
 	struct segment seg;
 	struct svc_err err;
-	assert_int_equal(seg_create(dir, "part", SEG_BODIES, bytes, RUN_ID, &seg, &err), SVC_OK);
+	assert_int_equal(seg_create(&place, bytes, &seg, &err), SVC_OK);
 	return seg;
+}
+
+static void write_text(struct segment *seg, const char *text)
+{
+	memcpy((char *)seg->base + SHM_LINE, text, strlen(text) + 1);
 }
 
 static bool publish(struct segment *seg)
 {
 	struct svc_err err;
 	bool won = false;
-	assert_int_equal(seg_publish(dir, "part", seg, &won, &err), SVC_OK);
+	assert_int_equal(seg_publish(&place, seg, &won, &err), SVC_OK);
 	return won;
 }
 
 static enum svc_code attach(struct segment *seg, struct svc_err *err)
 {
-	return seg_attach(dir, "part", SEG_BODIES, false, RUN_ID, seg, err);
+	return seg_attach(&place, false, seg, err);
 }
 
 static void a_segment_is_invisible_until_it_is_complete(void **state)
@@ -72,7 +78,7 @@ static void a_segment_is_invisible_until_it_is_complete(void **state)
 	struct segment seg = create(10000), seen;
 	assert_int_equal(attach(&seen, &err), SVC_NOT_FOUND);
 	assert_int_equal(count_files(dir), 0);
-	strcpy((char *)seg.base + SHM_LINE, "complete");
+	write_text(&seg, "complete");
 	assert_true(publish(&seg));
 	assert_int_equal(attach(&seen, &err), SVC_OK);
 	assert_string_equal((char *)seen.base + SHM_LINE, "complete");
@@ -86,8 +92,8 @@ static void the_first_builder_wins(void **state)
 	(void)state;
 	struct svc_err err;
 	struct segment first = create(4096), second = create(4096), seen;
-	strcpy((char *)first.base + SHM_LINE, "first");
-	strcpy((char *)second.base + SHM_LINE, "second");
+	write_text(&first, "first");
+	write_text(&second, "second");
 	assert_true(publish(&first));
 	assert_false(publish(&second));
 	assert_int_equal(attach(&seen, &err), SVC_OK);
@@ -189,8 +195,7 @@ static void what_does_not_fit_is_refused_before_it_is_touched(void **state)
 	struct statvfs fs;
 	statvfs(dir, &fs);
 	size_t room = fs.f_bavail * fs.f_frsize;
-	assert_int_equal(seg_create(dir, "part", SEG_BODIES, room * 2, RUN_ID, &seg, &err),
-			 SVC_NO_MEMORY);
+	assert_int_equal(seg_create(&place, room * 2, &seg, &err), SVC_NO_MEMORY);
 	assert_non_null(strstr(err.msg, "MiB free"));
 	assert_int_equal(count_files(dir), 0);
 }

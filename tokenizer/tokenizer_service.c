@@ -259,13 +259,13 @@ static enum svc_code publish_vocab(struct svc *svc, const struct tok *tok, struc
 	if (size == 0)
 		return svc_fail(err, SVC_UNSUPPORTED, __func__,
 				"the vocabulary is larger than the pipeline can carry");
-	enum svc_code code =
-		seg_create(svc->run.dir, "vocab", SEG_VOCAB, sizeof(struct seg_header) + size,
-			   svc->run.ctl->header.run_id, &seg, err);
+	const struct seg_place place = {svc->run.dir, "vocab", SEG_VOCAB,
+					svc->run.ctl->header.run_id};
+	enum svc_code code = seg_create(&place, sizeof(struct seg_header) + size, &seg, err);
 	if (code != SVC_OK)
 		return code;
 	vocab_write(&parts, (char *)seg.base + sizeof(struct seg_header));
-	code = seg_publish(svc->run.dir, "vocab", &seg, &won, err);
+	code = seg_publish(&place, &seg, &won, err);
 	seg_unmap(&seg);
 	return code;
 }
