@@ -1,9 +1,7 @@
 #include "shm/property/stage.h"
 
-void check(bool holds, const char *what)
+void violate(const char *what)
 {
-	if (holds)
-		return;
 	fprintf(stderr, "violated: %s\n", what);
 	abort();
 }

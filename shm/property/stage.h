@@ -29,8 +29,13 @@ void AnnotateIgnoreReadsEnd(const char *file, int line);
 #define PEEK_END()   ((void)0)
 #endif
 
-/* Prints what and aborts. */
-void check(bool holds, const char *what);
+_Noreturn void violate(const char *what);
+static inline void check(bool holds, const char *what)
+{
+	if (!holds)
+		violate(what);
+}
+
 uint64_t mix(uint64_t z);
 
 /* ---- the reference model: a request and its answer are functions of a seed */
