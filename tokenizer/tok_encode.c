@@ -137,7 +137,7 @@ static void add_after(struct tok_job *job, enum tok_add add)
 		ids->len -= tok->n_before;
 		memmove(ids->ptr, ids->ptr + tok->n_before, ids->len * sizeof *ids->ptr);
 	}
-	bool there = add == TOK_ADD_MISSING && ids->len >= tok->n_after &&
+	bool there = add == TOK_ADD_MISSING && tok->n_after && ids->len >= tok->n_after &&
 		     memcmp(ids->ptr + ids->len - tok->n_after, tok->after,
 			    tok->n_after * sizeof *ids->ptr) == 0;
 	for (size_t i = 0; !there && i < tok->n_after; i++)
