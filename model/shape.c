@@ -27,7 +27,7 @@ static enum svc_code read_head_dim(const struct gguf *gguf, struct model_shape *
 {
 	char key[96];
 	uint64_t value = 0;
-	uint32_t hidden = 0, heads = 0;
+	uint32_t hidden = 0, heads = 1;
 	snprintf(key, sizeof key, "%s.attention.key_length", shape->arch);
 	if (gguf_u64(gguf, key, &value) && value > 0 && value <= 4096) {
 		shape->head_dim = (uint32_t)value;

@@ -102,7 +102,7 @@ static void text_becomes_ids(void **state)
 	struct tok *tok = open_text(TOK_TEST_BYTE_LEVEL);
 	EXPECT(tok, TOK_ADD_NONE, "14 3 13 15", TRUSTED("abc ab a"));
 	EXPECT(tok, TOK_ADD_NONE, "", TRUSTED(""));
-	EXPECT(tok, TOK_ADD_MISSING, "", TRUSTED(""));
+	EXPECT(tok, TOK_ADD_MISSING, "22", TRUSTED(""));
 	EXPECT(tok, TOK_ADD_NONE, "11 12 11 12",
 	       TRUSTED("\xC3\xA9"
 		       "e\xCC\x81"));
