@@ -37,9 +37,11 @@ static const char *why_not_ready(const struct gateway *gateway)
 
 void gw_serve_ready(void *context, struct gw_http_exchange *exchange)
 {
-	const struct gateway *gateway = context;
-	const char *reason = why_not_ready(gateway);
+	struct gateway *gateway = context;
 	struct buf body = {0};
+	/* Not what the last tick saw: who asks may have just seen a process end. */
+	gw_ready_look(gateway);
+	const char *reason = why_not_ready(gateway);
 	if (!reason) {
 		gw_serve_live(context, exchange);
 		return;

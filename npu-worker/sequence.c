@@ -3,6 +3,12 @@
 #include "base/log.h"
 #include "npu-worker/worker_private.h"
 
+/* The pages that so many positions take. */
+static uint32_t pages_of(uint32_t n_positions)
+{
+	return (n_positions + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+}
+
 static bool is_running(enum slot_stage stage)
 {
 	return stage == STAGE_COMPUTE || stage == STAGE_SAMPLE || stage == STAGE_RECLAIM;
@@ -95,6 +101,8 @@ static bool load(struct worker *worker, struct sequence *sequence)
 	adopt_pages(worker, sequence);
 	if (sequence->n_pages * PAGE_POSITIONS < sequence->n_kv)
 		start_over(worker, sequence);
+	/* Reserved by one who died before the step was done: nothing is in them. */
+	drop_pages_from(worker, sequence, pages_of(sequence->n_kv));
 	/* All positions are there, but not the word that the logits are: compute the last one
 	 * again. */
 	if (sequence->n_kv == sequence->n_known)
@@ -238,7 +246,7 @@ static uint32_t take_page(struct worker *worker)
 
 bool sequence_reserve(struct worker *worker, struct sequence *sequence, uint32_t n)
 {
-	uint32_t need = (n + PAGE_POSITIONS - 1) / PAGE_POSITIONS;
+	uint32_t need = pages_of(n);
 	if (need > worker->pages_per_sequence)
 		return false;
 	while (sequence->n_pages < need) {
