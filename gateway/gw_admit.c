@@ -274,6 +274,8 @@ static void line_fill(const struct admission *admission, uint32_t choice)
 	atomic_store(&line->key_hash, admission->key->key_hash);
 	atomic_store(&line->content_hash, admission->key->content_hash);
 	atomic_store(&line->ended_us, 0);
+	atomic_store(&line->arrived_us, (uint64_t)call->shape.meta.created_s * 1000000u);
+	atomic_store(&line->account, call->account);
 	atomic_store(&line->gateway, run->me);
 	atomic_store_explicit(&line->generation, mine->handle.generation, memory_order_release);
 }
@@ -399,6 +401,8 @@ static enum svc_code choices_begin(struct admission *admission, struct svc_err *
 			err, SVC_BUSY, __func__,
 			"a request with this Idempotency-Key is being admitted at this moment; "
 			"retry");
+	if (code == SVC_OK)
+		code = gw_account_check(&admission->gateway->svc->run, &admission->key->who, err);
 	return code;
 }
 
@@ -419,6 +423,7 @@ enum svc_code gw_admit(struct gateway *gateway, struct gw_http_exchange *exchang
 	if (!admission.call)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	admission.call->keyed = key->key_hash != 0;
+	admission.call->account = key->who.account;
 	admission.ticket = atomic_fetch_add(&gateway->svc->run.ctl->counters.next_ticket, 1);
 	code = choices_begin(&admission, err);
 	if (code != SVC_OK) {

@@ -277,7 +277,7 @@ static void id_print(const struct gateway *gateway, const struct gw_call *call,
 		.run = ctl->header.run_id, .request = call->request, .n = call->n_choices};
 	for (uint32_t i = 0; i < call->n_choices; i++)
 		id.at[i] = call->choices[i].sent;
-	gw_event_id_print(ctl->config.secret, 0, &id, out);
+	gw_event_id_print(ctl->config.secret, call->account, &id, out);
 }
 
 /* Code points before token k: a function of the tokens, also for a stream that is taken up in the

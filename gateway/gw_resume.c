@@ -1,8 +1,5 @@
 #include "gateway/gw_state.h"
 
-/* Every request is served for anyone until there are API keys. */
-#define SCOPE_ALL 0u
-
 /* ---- which request is meant ---- */
 
 static uint64_t hash_of(const uint8_t *key, char kind, struct span a, struct span b)
@@ -26,12 +23,13 @@ static bool is_key(struct span text)
 	return text.len > 0 && text.len <= 255;
 }
 
-static enum svc_code at_read(const struct gateway *gateway, struct span text,
-			     struct gw_event_id *ret_at, struct svc_err *err)
+static enum svc_code at_read(const struct gateway *gateway, struct span text, struct gw_key *key,
+			     struct svc_err *err)
 {
 	const struct ctl *ctl = gateway->svc->run.ctl;
-	return gw_event_id_parse(ctl->config.secret, SCOPE_ALL, ctl->header.run_id, text, ret_at,
-				 err);
+	key->has_at = true;
+	return gw_event_id_parse(ctl->config.secret, key->who.account, ctl->header.run_id, text,
+				 &key->at, err);
 }
 
 enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
@@ -43,6 +41,9 @@ enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange
 	struct span key = gw_http_field_find(request, "idempotency-key");
 	struct span at = gw_http_field_find(request, "last-event-id");
 	struct gw_key read = {0};
+	enum svc_code code = gw_who_read(gateway, exchange, &read.who, err);
+	if (code != SVC_OK)
+		return code;
 	if (!(endpoint & (GW_CHAT | GW_COMPLETIONS))) {
 		*ret_key = read;
 		return SVC_OK;
@@ -55,12 +56,14 @@ enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange
 			"Idempotency-Key must have 1 to 255 printable ASCII characters "
 			"without spaces");
 	if (key.ptr) {
-		read.key_hash = hash_of(secret, 'k', key, (struct span){"", 0});
+		const struct span account = {(const char *)&read.who.account,
+					     sizeof read.who.account};
+		read.key_hash = hash_of(secret, 'k', account, key);
 		/* Not of this run's secret: another pipeline gives the same answer. */
 		read.seed = gw_siphash(no_secret, key.ptr, key.len);
 	}
-	read.has_at = at.ptr;
-	enum svc_code code = at.ptr ? at_read(gateway, at, &read.at, err) : SVC_OK;
+	if (at.ptr)
+		code = at_read(gateway, at, &read, err);
 	if (code == SVC_OK)
 		*ret_key = read;
 	return code;
@@ -208,6 +211,7 @@ static enum svc_code start_again(struct gateway *gateway, struct gw_http_exchang
 	if (!call)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	call->request = found->request;
+	call->account = key->who.account;
 	call->keyed = true;
 	for (uint32_t i = 0; key->has_at && i < found->n; i++)
 		call->choices[i].sent = key->at.at[i];
@@ -244,11 +248,13 @@ void gw_serve_stream(void *context, struct gw_http_exchange *exchange)
 	struct gateway *gateway = context;
 	const size_t prefix = sizeof "/v1/streams/" - 1;
 	struct span path = gw_http_exchange_request(exchange)->path;
-	struct gw_key key = {.has_at = true};
+	struct gw_key key = {0};
 	struct svc_err err;
 	bool found;
-	enum svc_code code = at_read(gateway, (struct span){path.ptr + prefix, path.len - prefix},
-				     &key.at, &err);
+	enum svc_code code = gw_who_read(gateway, exchange, &key.who, &err);
+	if (code == SVC_OK)
+		code = at_read(gateway, (struct span){path.ptr + prefix, path.len - prefix}, &key,
+			       &err);
 	if (code == SVC_OK)
 		code = gw_resume(gateway, exchange, &key, &found, &err);
 	if (code != SVC_OK)

@@ -25,6 +25,13 @@ static const struct opt options[] = {
 	 "requests may bring chat_template and chat_template_kwargs"},
 	{"cors-origins", OPT_STRING, "", 0, 0, NULL,
 	 "web origins that may use this server, comma-separated, or *"},
+	{"api-keys", OPT_STRING, "", 0, 0, NULL,
+	 "file of API keys and their limits, read again when it changes; empty: none needed"},
+	{"tls-cert", OPT_STRING, "", 0, 0, NULL,
+	 "PEM file of certificate and chain, read again when it changes; empty: plain HTTP"},
+	{"tls-key", OPT_STRING, "", 0, 0, NULL, "PEM file of its private key"},
+	{"allowed-hosts", OPT_STRING, "", 0, 0, NULL,
+	 "names this server answers to (Host) beside loopback's own, comma-separated, or *"},
 	{"keep-alive-s", OPT_REAL, "10", 0.05, 3600, NULL,
 	 "a waiting event stream gets a comment line this often (s)"},
 	{"keep-s", OPT_REAL, "600", 0, 86400, NULL,
@@ -62,6 +69,7 @@ static void serve(struct gateway *gateway, struct gw_http_exchange *exchange,
 	struct gw_key key = {0};
 	struct svc_err err = {0};
 	bool found = false;
+	uint64_t wait_us = 0;
 	enum svc_code code = gw_request_read(endpoint, gw_http_exchange_request(exchange)->body,
 					     &gateway->limits, &request, &err);
 	gateway->metrics.requests[__builtin_ctz((unsigned)endpoint)]++;
@@ -70,11 +78,13 @@ static void serve(struct gateway *gateway, struct gw_http_exchange *exchange,
 	if (code == SVC_OK && (key.has_at || key.key_hash))
 		code = gw_resume(gateway, exchange, &key, &found, &err);
 	if (code == SVC_OK && !found)
+		code = gw_account_take(&gateway->svc->run, &key.who, svc_now_us(), &wait_us, &err);
+	if (code == SVC_OK && !found)
 		code = gw_admit(gateway, exchange, request, &key, &err);
 	gw_request_free(request);
 	if (code != SVC_OK) {
 		result_note(gateway, code);
-		gw_reply_error(exchange, &err);
+		gw_reply_error_later(exchange, &err, wait_us);
 	}
 	svc_hint_flush(gateway->svc);
 }
@@ -105,19 +115,19 @@ static void serve_template(void *context, struct gw_http_exchange *exchange)
 }
 
 static const struct gw_route routes[] = {
-	{"POST", "/v1/chat/completions", serve_chat},
-	{"POST", "/v1/completions", serve_completions},
-	{"POST", "/tokenize", serve_tokenize},
-	{"POST", "/detokenize", serve_detokenize},
-	{"POST", "/apply-template", serve_template},
-	{"GET", "/v1/streams/", gw_serve_stream},
-	{"GET", "/v1/models", gw_serve_models},
-	{"GET", "/v1/models/", gw_serve_model},
-	{"GET", "/ready", gw_serve_ready},
-	{"GET", "/health", gw_serve_ready},
-	{"GET", "/live", gw_serve_live},
-	{"GET", "/metrics", gw_serve_metrics},
-	{"GET", "/", gw_serve_root},
+	{"POST", "/v1/chat/completions", serve_chat, false},
+	{"POST", "/v1/completions", serve_completions, false},
+	{"POST", "/tokenize", serve_tokenize, false},
+	{"POST", "/detokenize", serve_detokenize, false},
+	{"POST", "/apply-template", serve_template, false},
+	{"GET", "/v1/streams/", gw_serve_stream, false},
+	{"GET", "/v1/models", gw_serve_models, false},
+	{"GET", "/v1/models/", gw_serve_model, false},
+	{"GET", "/ready", gw_serve_ready, true},
+	{"GET", "/health", gw_serve_ready, true},
+	{"GET", "/live", gw_serve_live, true},
+	{"GET", "/metrics", gw_serve_metrics, false},
+	{"GET", "/", gw_serve_root, true},
 };
 
 /* The client's own, if it is short and plain, so that its logs and ours can be put together. */
@@ -140,7 +150,8 @@ static void on_head(void *context, struct gw_http_exchange *exchange)
 {
 	struct gateway *gateway = context;
 	request_id_add(gateway, exchange);
-	gw_route_refuse(&gateway->router, exchange);
+	if (!gw_route_refuse(&gateway->router, exchange))
+		gw_access_refuse(gateway, exchange);
 }
 
 static void on_request(void *context, struct gw_http_exchange *exchange)
@@ -228,6 +239,7 @@ static void tick(struct svc *svc)
 	uint64_t now = svc_now_us();
 	vocab_look(gateway);
 	gw_ready_look(gateway);
+	gw_access_look(gateway);
 	calls_look(gateway);
 	gw_detached_look(gateway);
 	if (now - gateway->quarantine_us > QUARANTINE_EVERY_US) {
@@ -322,8 +334,9 @@ static void limits_set(struct gateway *gateway)
 	gateway->keep_us = (uint64_t)(opt_real(set, "keep-s") * 1e6);
 	gateway->detach_us = (uint64_t)(opt_real(set, "detach-s") * 1e6);
 	gateway->no_worker_us = (uint64_t)(opt_real(set, "no-worker-s") * 1e6);
-	gateway->router = (struct gw_router){routes, sizeof routes / sizeof *routes,
-					     opt_string(set, "cors-origins")};
+	gateway->router = (struct gw_router){.routes = routes,
+					     .n_routes = sizeof routes / sizeof *routes,
+					     .origins = opt_string(set, "cors-origins")};
 }
 
 static enum svc_code listen_start(struct gateway *gateway, struct svc_err *err)
@@ -343,6 +356,14 @@ static enum svc_code listen_start(struct gateway *gateway, struct svc_err *err)
 	if (code != SVC_OK)
 		return code;
 	gateway->claim_fd = listener.claim_fd;
+	/* Who can be reached from elsewhere has names that only its operator knows. */
+	if (listener.loopback || *opt_string(svc->options, "allowed-hosts"))
+		gateway->router.hosts = opt_string(svc->options, "allowed-hosts");
+	else if (!gateway->keys)
+		log_warn("every machine that reaches port %u may use this server: --api-keys "
+			 "restricts that",
+			 listener.port);
+	gw_http_server_set_tls(gateway->server, gateway->tls);
 	log_info("listening on %s port %u", host, listener.port);
 	return gw_http_server_listen(gateway->server, listener.fd, err);
 }
@@ -364,7 +385,8 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	limits_set(gateway);
 	vocab_look(gateway);
 	gw_ready_look(gateway);
-	return listen_start(gateway, err);
+	enum svc_code code = gw_access_open(gateway, err);
+	return code == SVC_OK ? listen_start(gateway, err) : code;
 }
 
 static void stop(struct svc *svc)
@@ -373,6 +395,7 @@ static void stop(struct svc *svc)
 	/* Whoever still waits is cut off; streams can be gone on with at another gateway. */
 	gateway->server = gw_http_server_free(gateway->server);
 	gw_detached_forget(gateway);
+	gw_access_close(gateway);
 	svc_hint_flush(svc);
 	if (gateway->claim_fd >= 0)
 		close(gateway->claim_fd);

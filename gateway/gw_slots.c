@@ -8,6 +8,7 @@ bool gw_slot_free(struct gateway *gateway, uint32_t slot, struct slot_state *min
 	struct shm_run *run = &gateway->svc->run;
 	/* Nothing refers to the blocks any more: the word has no body. */
 	body_free_all(run, slot);
+	atomic_store(&run->slots[slot].account, 0);
 	if (slot_pass(run, slot, mine, (struct slot_state){STAGE_FREE, 0, 0, 0}) == SVC_OK)
 		return true;
 	svc_leave(gateway->svc, SVC_STALE);

@@ -5,6 +5,8 @@
 
 #include "gateway/api_request.h"
 #include "gateway/event_id.h"
+#include "gateway/file_stamp.h"
+#include "gateway/gw_account.h"
 #include "gateway/gw_meta.h"
 #include "gateway/http_listen.h"
 #include "gateway/http_server.h"
@@ -34,12 +36,14 @@ struct gw_call {
 	uint64_t written_us;			/* last byte given to the client */
 	bool streaming;				/* the stream's head is written */
 	bool keyed;				/* came with an Idempotency-Key */
+	uint64_t account;			/* who asked; see struct gw_who */
 	uint32_t n_choices;
 	struct gw_choice choices[];
 };
 
 /* How a request says which one it is. */
 struct gw_key {
+	struct gw_who who;
 	uint64_t key_hash;     /* of the Idempotency-Key; 0: none */
 	uint64_t content_hash; /* of endpoint and body; 0: not to be compared */
 	uint64_t seed;	       /* for requests without one */
@@ -63,6 +67,10 @@ struct gateway {
 	struct gw_http_server *server;
 	struct gw_router router;
 	int claim_fd;
+	struct gw_keys *keys; /* NULL: no key is needed */
+	struct file_stamp keys_stamp;
+	struct gw_tls *tls; /* NULL: plain HTTP */
+	uint64_t files_us;  /* last look at their files */
 	struct vocab vocab;
 	bool has_vocab;
 	char model_name[CTL_NAME_BYTES],
@@ -90,8 +98,19 @@ enum svc_code gw_admit(struct gateway *gateway, struct gw_http_exchange *exchang
 		       const struct gw_request *request, const struct gw_key *key,
 		       struct svc_err *err) SVC_CHECKED;
 
+/* gw_access.c: API keys and TLS. */
+enum svc_code gw_access_open(struct gateway *gateway, struct svc_err *err) SVC_CHECKED;
+void gw_access_close(struct gateway *gateway);
+/* Reads their files again if they have changed. */
+void gw_access_look(struct gateway *gateway);
+/* SVC_UNAUTHORIZED: a key is needed, and none that is valid was given. */
+enum svc_code gw_who_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
+			  struct gw_who *ret_who, struct svc_err *err) SVC_CHECKED;
+/* After gw_route_refuse has said no: replies and returns true if the request needs a key. */
+bool gw_access_refuse(const struct gateway *gateway, struct gw_http_exchange *exchange);
+
 /* gw_resume.c: requests that are there already. */
-/* Idempotency-Key and Last-Event-ID of a request. */
+/* Who sends a request, its Idempotency-Key and Last-Event-ID. */
 enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
 			  enum gw_endpoint endpoint, struct gw_key *ret_key,
 			  struct svc_err *err) SVC_CHECKED;

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "gateway/http_tls.h"
+
 #define LINGER_MS 2000u
 #define SEND_BUFFER_BYTES \
 	65536 /* the kernel's part of what a client that doesn't read makes us hold */
@@ -94,6 +96,7 @@ static void write_timer_ended(struct gw_http_conn *conn)
 /* The output is written: say so to the client and wait for its own end, but not for long. */
 static void linger(struct gw_http_conn *conn)
 {
+	gw_tls_shut(conn->bev);
 	shutdown(bufferevent_getfd(conn->bev), SHUT_WR);
 	conn->state = CONN_LINGERING;
 	bufferevent_enable(conn->bev, EV_READ);
@@ -314,6 +317,9 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 		gw_http_conn_free(conn);
 	else if (what & BEV_EVENT_EOF)
 		client_ended(conn);
+	else if (what & BEV_EVENT_CONNECTED && conn->state == CONN_READING &&
+		 !gw_http_parser_started(conn->parser))
+		timer_set(conn, conn->server->options.idle_timeout_ms);
 }
 
 static void on_closed(evutil_socket_t fd, short what, void *arg)
@@ -414,7 +420,9 @@ struct gw_http_conn *gw_http_conn_new(struct gw_http_server *server, evutil_sock
 		conn->timer = evtimer_new(server->base, on_timer, conn);
 		conn->again = event_new(server->base, -1, 0, on_again, conn);
 		conn->closed = event_new(server->base, fd_take, EV_CLOSED, on_closed, conn);
-		conn->bev = bufferevent_socket_new(server->base, fd_take, BEV_OPT_CLOSE_ON_FREE);
+		conn->bev = server->tls ? gw_tls_accept(server->tls, server->base, fd_take)
+					: bufferevent_socket_new(server->base, fd_take,
+								 BEV_OPT_CLOSE_ON_FREE);
 	}
 	if (!conn || !conn->parser || !conn->timer || !conn->closed || !conn->again || !conn->bev) {
 		half_made_free(conn, fd_take);
@@ -428,6 +436,8 @@ struct gw_http_conn *gw_http_conn_new(struct gw_http_server *server, evutil_sock
 	bufferevent_enable(conn->bev, EV_READ | EV_WRITE);
 	TAILQ_INSERT_TAIL(&server->conns, conn, link);
 	server->counts.connections++;
-	timer_set(conn, server->options.idle_timeout_ms);
+	/* TLS' handshake has the time of a head. */
+	timer_set(conn,
+		  server->tls ? server->options.head_timeout_ms : server->options.idle_timeout_ms);
 	return conn;
 }

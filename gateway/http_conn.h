@@ -65,6 +65,7 @@ struct gw_http_server {
 	struct gw_http_conns conns;
 	struct gw_http_counts counts;
 	bool draining;
+	const struct gw_tls *tls; /* NULL: plain HTTP */
 };
 
 /* NULL if out of memory; fd is closed then. */

@@ -16,6 +16,7 @@
 #include "gateway/api_request.h"
 #include "gateway/http_listen.h"
 #include "gateway/http_server.h"
+#include "gateway/http_tls.h"
 #include "gateway/route.h"
 
 struct echo {
@@ -105,10 +106,10 @@ static void serve_counts(void *context, struct gw_http_exchange *exchange)
 }
 
 static const struct gw_route routes[] = {
-	{"POST", "/echo", serve_echo},	  {"GET", "/echo", serve_echo},
-	{"POST", "/parse", serve_parse},  {"GET", "/flood", serve_flood},
-	{"GET", "/wait", serve_wait},	  {"POST", "/wait", serve_wait},
-	{"GET", "/counts", serve_counts}, {"GET", "/below/", serve_counts},
+	{"POST", "/echo", serve_echo, false},	 {"GET", "/echo", serve_echo, false},
+	{"POST", "/parse", serve_parse, false},	 {"GET", "/flood", serve_flood, false},
+	{"GET", "/wait", serve_wait, false},	 {"POST", "/wait", serve_wait, false},
+	{"GET", "/counts", serve_counts, false}, {"GET", "/below/", serve_counts, false},
 };
 
 static void on_head(void *context, struct gw_http_exchange *exchange)
@@ -172,13 +173,16 @@ static void settings_read(int argc, char **argv, const struct setting *settings,
 int main(int argc, char **argv)
 {
 	struct gw_http_options options = gw_http_options_default();
-	const char *host = "127.0.0.1", *claims = NULL, *origins = "";
+	const char *host = "127.0.0.1", *claims = NULL, *origins = "", *cert = "", *key = "";
+	struct gw_tls *tls = NULL;
 	unsigned port = 0;
 	const struct setting settings[] = {
 		{"--host", NULL, NULL, &host},
 		{"--port", &port, NULL, NULL},
 		{"--claims", NULL, NULL, &claims},
 		{"--origins", NULL, NULL, &origins},
+		{"--tls-cert", NULL, NULL, &cert},
+		{"--tls-key", NULL, NULL, &key},
 		{"--max-connections", &options.max_connections, NULL, NULL},
 		{"--max-per-address", &options.max_connections_per_address, NULL, NULL},
 		{"--head-ms", &options.head_timeout_ms, NULL, NULL},
@@ -193,11 +197,12 @@ int main(int argc, char **argv)
 	struct gw_http_listener listener = {.fd = -1};
 	struct svc_err err;
 	struct echo echo = {.base = event_base_new(),
-			    .router = {routes, sizeof routes / sizeof *routes, origins}};
+			    .router = {routes, sizeof routes / sizeof *routes, origins, NULL}};
 	const struct gw_http_handler handler = {&echo, on_head, on_request, on_gone, on_room, NULL};
 	if (!echo.base)
 		return 1;
-	if (gw_http_listen(host, (uint16_t)port, claims, &listener, &err) != SVC_OK ||
+	if ((*cert && gw_tls_open(cert, key, &tls, &err) != SVC_OK) ||
+	    gw_http_listen(host, (uint16_t)port, claims, &listener, &err) != SVC_OK ||
 	    gw_http_server_new(echo.base, &options, &handler, &echo.server, &err) != SVC_OK ||
 	    gw_http_server_listen(echo.server, listener.fd, &err) != SVC_OK) {
 		fprintf(stderr, "%s\n", err.msg);
@@ -205,6 +210,7 @@ int main(int argc, char **argv)
 		event_base_free(echo.base);
 		return 1;
 	}
+	gw_http_server_set_tls(echo.server, tls);
 	struct event *input =
 		event_new(echo.base, STDIN_FILENO, EV_READ | EV_PERSIST, on_stdin, &echo);
 	event_add(input, NULL);
@@ -215,6 +221,7 @@ int main(int argc, char **argv)
 	echo.server = gw_http_server_free(echo.server);
 	/* libevent frees a connection's last parts from its loop. */
 	event_base_loop(echo.base, EVLOOP_NONBLOCK);
+	gw_tls_free(tls);
 	event_base_free(echo.base);
 	libevent_global_shutdown();
 	return 0;

@@ -143,6 +143,18 @@ static uint16_t port_of(int fd)
 						       : address.v4.sin_port);
 }
 
+static bool is_loopback(const struct place *place)
+{
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+	memcpy(&v4, &place->address, sizeof v4);
+	memcpy(&v6, &place->address, sizeof v6);
+	if (place->address.ss_family == AF_INET)
+		return ntohl(v4.sin_addr.s_addr) >> 24 == 127;
+	return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) ||
+	       (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) && v6.sin6_addr.s6_addr[12] == 127);
+}
+
 enum svc_code gw_http_listen(const char *host, uint16_t port, const char *claim_folder,
 			     struct gw_http_listener *ret_listener, struct svc_err *err)
 {
@@ -160,6 +172,6 @@ enum svc_code gw_http_listen(const char *host, uint16_t port, const char *claim_
 			close(claim_fd);
 		return code;
 	}
-	*ret_listener = (struct gw_http_listener){fd, claim_fd, port_of(fd)};
+	*ret_listener = (struct gw_http_listener){fd, claim_fd, port_of(fd), is_loopback(&place)};
 	return SVC_OK;
 }

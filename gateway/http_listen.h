@@ -11,6 +11,7 @@ struct gw_http_listener {
 	int fd;	       /* listening, non-blocking; the caller hands it to gw_http_server_listen */
 	int claim_fd;  /* keep open while listening; -1 without a claim folder */
 	uint16_t port; /* the one bound, also if 0 was asked for */
+	bool loopback; /* only this machine can connect */
 };
 
 /* host: IPv4 or IPv6 address, a name that resolves to one, or "*" for all of both. claim_folder:

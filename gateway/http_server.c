@@ -103,6 +103,11 @@ enum svc_code gw_http_server_new(struct event_base *base, const struct gw_http_o
 	return SVC_OK;
 }
 
+void gw_http_server_set_tls(struct gw_http_server *server, const struct gw_tls *tls)
+{
+	server->tls = tls;
+}
+
 enum svc_code gw_http_server_listen(struct gw_http_server *server, evutil_socket_t fd_take,
 				    struct svc_err *err)
 {

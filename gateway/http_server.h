@@ -31,6 +31,7 @@ struct gw_http_options gw_http_options_default(void);
 
 struct gw_http_server;
 struct gw_http_exchange;
+struct gw_tls;
 
 struct gw_http_handler {
 	void *context;
@@ -52,6 +53,8 @@ enum svc_code gw_http_server_new(struct event_base *base, const struct gw_http_o
 				 const struct gw_http_handler *handler,
 				 struct gw_http_server **ret_server,
 				 struct svc_err *err) SVC_CHECKED;
+/* Connections from now on speak TLS. Before the first one; tls must outlive the server. */
+void gw_http_server_set_tls(struct gw_http_server *server, const struct gw_tls *tls);
 /* Listens on fd, which it takes (see http_listen.h). */
 enum svc_code gw_http_server_listen(struct gw_http_server *server, evutil_socket_t fd_take,
 				    struct svc_err *err) SVC_CHECKED;

@@ -1,6 +1,10 @@
 #include "gateway/route.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "gateway/api_error.h"
+#include "gateway/guard.h"
 
 static bool path_is(struct span path, const char *route)
 {
@@ -55,11 +59,19 @@ void gw_reply_json(struct gw_http_exchange *exchange, int status, const struct b
 
 void gw_reply_error(struct gw_http_exchange *exchange, const struct svc_err *err)
 {
+	gw_reply_error_later(exchange, err, 0);
+}
+
+void gw_reply_error_later(struct gw_http_exchange *exchange, const struct svc_err *err,
+			  uint64_t wait_us)
+{
+	char seconds[24];
 	struct buf body = {0};
+	snprintf(seconds, sizeof seconds, "%" PRIu64, wait_us ? (wait_us + 999999u) / 1000000u : 1);
 	struct gw_error error = gw_error_of(err);
 	gw_error_print(&body, &error);
 	if (svc_code_info(err->code)->retryable)
-		gw_http_reply_field(exchange, "Retry-After", "1");
+		gw_http_reply_field(exchange, "Retry-After", seconds);
 	gw_reply_json(exchange, gw_error_status(err), &body);
 	buf_free(&body);
 }
@@ -72,20 +84,6 @@ static void refuse(struct gw_http_exchange *exchange, enum svc_code code, const 
 }
 
 /* ---- origins: what browsers ask for pages that come from elsewhere ---- */
-
-static bool origin_is_listed(const char *origins, struct span origin)
-{
-	struct span list = span_of(origins);
-	while (list.len) {
-		const char *comma = memchr(list.ptr, ',', list.len);
-		struct span entry = {list.ptr, comma ? (size_t)(comma - list.ptr) : list.len};
-		if (span_is(entry, "*") || span_equal(entry, origin))
-			return true;
-		size_t used = entry.len + (comma ? 1 : 0);
-		list = (struct span){list.ptr + used, list.len - used};
-	}
-	return false;
-}
 
 static bool origin_is_own(const struct gw_http_request *request, struct span origin)
 {
@@ -107,6 +105,20 @@ static void origin_allow(struct gw_http_exchange *exchange, struct span origin)
 	gw_http_reply_field(exchange, "Vary", "Origin");
 }
 
+/* Clients add fields of their own (OpenAI's some X-Stainless-*): an origin that is listed is
+ * trusted with whatever it asks for. */
+static void headers_allow(struct gw_http_exchange *exchange)
+{
+	char value[1024];
+	struct span asked = gw_http_field_find(gw_http_exchange_request(exchange),
+					       "access-control-request-headers");
+	if (!asked.ptr || asked.len >= sizeof value)
+		return;
+	memcpy(value, asked.ptr, asked.len);
+	value[asked.len] = 0;
+	gw_http_reply_field(exchange, "Access-Control-Allow-Headers", value);
+}
+
 static void options_reply(const struct gw_router *router, struct gw_http_exchange *exchange,
 			  bool listed)
 {
@@ -121,42 +133,36 @@ static void options_reply(const struct gw_router *router, struct gw_http_exchang
 	gw_http_reply_field(exchange, "Allow", allowed.ptr);
 	if (listed) {
 		gw_http_reply_field(exchange, "Access-Control-Allow-Methods", allowed.ptr);
-		gw_http_reply_field(exchange, "Access-Control-Allow-Headers",
-				    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, "
-				    "X-Request-Id");
+		headers_allow(exchange);
 		gw_http_reply_field(exchange, "Access-Control-Max-Age", "600");
 	}
 	gw_http_reply(exchange, 204, NULL, span_of(""));
 	buf_free(&allowed);
 }
 
-/* A page from elsewhere can send a form or plain text without asking first, so such a request must
- * not do anything; for JSON the browser asks first (OPTIONS), and is told no by silence. */
-static bool is_blind_post(const struct gw_http_request *request)
-{
-	struct span type = gw_http_field_find(request, "content-type");
-	static const char json[] = "application/json";
-	return span_is(request->method, "POST") &&
-	       (type.len < sizeof json - 1 ||
-		!gw_http_same((struct span){type.ptr, sizeof json - 1}, json));
-}
-
 bool gw_route_refuse(const struct gw_router *router, struct gw_http_exchange *exchange)
 {
 	const struct gw_http_request *request = gw_http_exchange_request(exchange);
 	struct span origin = gw_http_field_find(request, "origin");
-	bool listed = origin.ptr && origin_is_listed(router->origins, origin);
+	struct span host = gw_http_field_find(request, "host");
+	if (router->hosts && host.ptr && !gw_host_is_allowed(host, router->hosts)) {
+		refuse(exchange, SVC_FORBIDDEN,
+		       "this server does not go by that name (Host); option --allowed-hosts lists "
+		       "those it answers to");
+		return true;
+	}
+	bool listed = origin.ptr && gw_list_has(router->origins, origin);
 	if (listed)
 		origin_allow(exchange, origin);
 	if (span_is(request->method, "OPTIONS")) {
 		options_reply(router, exchange, listed);
 		return true;
 	}
-	if (origin.ptr && !listed && !origin_is_own(request, origin) && is_blind_post(request)) {
+	if (origin.ptr && !listed && !origin_is_own(request, origin) &&
+	    span_is(request->method, "POST")) {
 		refuse(exchange, SVC_FORBIDDEN,
 		       "a page of another origin may not post here (option --cors-origins lists "
-		       "those "
-		       "that may)");
+		       "those that may)");
 		return true;
 	}
 	if (route_find(router, request))
@@ -172,6 +178,12 @@ bool gw_route_refuse(const struct gw_router *router, struct gw_http_exchange *ex
 	}
 	buf_free(&allowed);
 	return true;
+}
+
+bool gw_route_is_open(const struct gw_router *router, struct gw_http_exchange *exchange)
+{
+	const struct gw_route *route = route_find(router, gw_http_exchange_request(exchange));
+	return route && route->open;
 }
 
 void gw_route_serve(const struct gw_router *router, void *context,

@@ -7,6 +7,7 @@ struct gw_route {
 	const char *method; /* "GET" (serves HEAD too) or "POST" */
 	const char *path;   /* with '/' at the end: everything below it */
 	void (*serve)(void *context, struct gw_http_exchange *exchange);
+	bool open; /* needs no API key */
 };
 
 struct gw_router {
@@ -15,15 +16,22 @@ struct gw_router {
 	/* Web origins that may use this server, separated by commas, or "*"; "": none, browsers
 	 * then use it only from pages of its own. */
 	const char *origins;
+	/* NULL: any Host will do; else see gw_host_is_allowed. */
+	const char *hosts;
 };
 
 /* When the head has been read: replies and returns true if nothing serves the request. Otherwise
  * adds the fields that allow an origin its answer. */
 bool gw_route_refuse(const struct gw_router *router, struct gw_http_exchange *exchange);
+/* Is it served without an API key? */
+bool gw_route_is_open(const struct gw_router *router, struct gw_http_exchange *exchange);
 /* After gw_route_refuse has said no. */
 void gw_route_serve(const struct gw_router *router, void *context,
 		    struct gw_http_exchange *exchange);
 
 /* Replies with an error object; the status follows from err's code. */
 void gw_reply_error(struct gw_http_exchange *exchange, const struct svc_err *err);
+/* The same for what can be asked again in wait_us (0: a second). */
+void gw_reply_error_later(struct gw_http_exchange *exchange, const struct svc_err *err,
+			  uint64_t wait_us);
 void gw_reply_json(struct gw_http_exchange *exchange, int status, const struct buf *body);

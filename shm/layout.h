@@ -128,8 +128,12 @@ struct slot_line {
 	_Atomic uint32_t gateway;   /* incarnation entry that streams it */
 	uint16_t choice, n_choices; /* index over prompts and n; number of slots of this request */
 	_Atomic uint64_t ended_us; /* CLOCK_REALTIME when the gateway saw it complete; 0: not yet */
+	/* Gateway's second line, written in STAGE_FILL; account is 0 again before STAGE_FREE. */
+	_Atomic uint64_t account;    /* who asked: hash of the API key's name; 0: no key */
+	_Atomic uint64_t arrived_us; /* CLOCK_REALTIME */
+	uint8_t pad1[48];
 };
-_Static_assert(sizeof(struct slot_line) == 2 * SHM_LINE, "word and gateway line");
+_Static_assert(sizeof(struct slot_line) == 3 * SHM_LINE, "word and two gateway lines");
 
 /* ---- bodies
  * -------------------------------------------------------------------------------------------------
@@ -351,6 +355,16 @@ struct ctl_counters {
 };
 _Static_assert(sizeof(struct ctl_counters) % SHM_LINE == 0, "lines, any writer");
 
+/* Requests of one API key over all gateways: entries are taken by compare-and-swap of account from
+ * 0, by linear search from account % CTL_ACCOUNTS, and stay for the life of the run. */
+#define CTL_ACCOUNTS 1024u
+
+struct ctl_account {
+	_Atomic uint64_t account; /* hash of the key's name */
+	/* CLOCK_MONOTONIC at which the bucket of requests is full again (gateway/gw_account.c). */
+	_Atomic uint64_t full_us;
+};
+
 /* Followed by these tables, each at the beginning of a line: slot lines [n_table], block words
  * [n_blocks], page words [n_pages], row words [2 * n_slots], page seals [n_pages]. */
 struct ctl {
@@ -359,6 +373,7 @@ struct ctl {
 	uint8_t pad[SHM_LINE - sizeof(struct ctl_config) % SHM_LINE];
 	struct ctl_counters counters;
 	struct inc_entry incs[INC_COUNT];
+	struct ctl_account accounts[CTL_ACCOUNTS];
 };
 _Static_assert(offsetof(struct ctl, counters) % SHM_LINE == 0, "lines");
 _Static_assert(offsetof(struct ctl, incs) % SHM_LINE == 0, "lines");

@@ -106,7 +106,7 @@ def test_a_reset_is_a_leave(server):
 
 def test_half_a_request_is_no_request(server):
     connection = server.open("/live")
-    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 500\r\n\r\n{\"prompt\":")
+    connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{\"prompt\":")
     connection.close()
     assert server.idle()
 
@@ -136,7 +136,7 @@ def test_a_client_that_reads_slowly_gets_everything():
         body = {**ENDLESS, "logprobs": 5, "max_tokens": 120}
         whole = server.events(COMPLETIONS, **body)
         with server.open(COMPLETIONS, 2048, **body, stream=True) as connection:
-            connection.sendall(b"GET /live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            connection.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             text = b""
             while piece := connection.recv(1000):
                 text += piece

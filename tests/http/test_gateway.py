@@ -102,7 +102,7 @@ class Gateway:
         """A socket on which the request has been sent."""
         connection = self.connect(receive_buffer)
         text = json.dumps(body).encode()
-        fields = {"Host": "a", "Content-Type": "application/json", "Content-Length": len(text), **dict(headers)}
+        fields = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": len(text), **dict(headers)}
         head = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
         connection.sendall("\r\n".join(head).encode() + text)
         return connection
@@ -478,7 +478,7 @@ def test_a_client_that_reads_slowly_gets_everything():
     with gateway_with("--output-bytes", 4096) as server:
         body = {"prompt": "!flood " + "x" * 50, "logprobs": 5, "max_tokens": 300, "stream": True}
         with server.open_stream("/v1/completions", receive_buffer=2048, **body) as connection:
-            connection.sendall(b"GET /live HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            connection.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             text = b""
             while piece := connection.recv(3000):
                 text += piece
@@ -505,7 +505,7 @@ def odd_request(rng):
     kind = rng.randrange(4)
     if kind < 2:
         body = spoil(rng, body)
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     frame = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body), body) if rng.randrange(2) \
         else b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
     return head + frame if kind < 2 else spoil(rng, head + frame)

@@ -125,14 +125,14 @@ def bad_json(draw):
             body = body[:at] + bytes([draw.randrange(256)]) + body[at + draw.randrange(2):]
         else:  # a value instead of another
             body = body.replace(draw.choice([b'"a"', b"1", b"[1,2]", b"true"]), draw.choice(VALUES), 1)
-    return b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (draw.choice(PATHS[:5]), len(body), body)
+    return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (draw.choice(PATHS[:5]), len(body), body)
 
 
 def bad_framing(draw):
     body = draw.choice(GOOD)
     lines = [b"%s %s HTTP/%s" % (draw.choice([b"POST", b"GET", b"HEAD", b"OPTIONS", b"PUT", b"post", b"A" * 50]),
                                  draw.choice(PATHS + [b"*", b"//", b"/%00", b"http://a/v1/models", b"/" + b"a" * 9000]),
-                                 draw.choice([b"1.1", b"1.1", b"1.1", b"1.0", b"2.0", b"1.11", b"0.9"])), b"Host: a"]
+                                 draw.choice([b"1.1", b"1.1", b"1.1", b"1.0", b"2.0", b"1.11", b"0.9"])), b"Host: localhost"]
     lines += draw.sample(TRICKS, draw.randrange(1, 4)) + [b"Content-Length: %d" % len(body)] * draw.randrange(2)
     lines[1:] = draw.sample(lines[1:], len(lines) - 1)
     end = draw.choice([b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r", b"\r\r\n"])

@@ -103,7 +103,7 @@ class Api:
         connection.settimeout(300)
         connection.connect(("127.0.0.1", self.port))
         text = json.dumps(body).encode()
-        connection.sendall(b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+        connection.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
                            % (path.encode(), len(text), text))
         return connection
 

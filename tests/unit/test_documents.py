@@ -30,3 +30,13 @@ def test_every_suite_is_described():
     suites = subprocess.run([REPO / "tests/run", "--list"], capture_output=True, text=True, check=True).stdout.split()
     described = re.findall(r"^\| `([a-z]+)` \|", (REPO / "docs/testing.md").read_text(), re.MULTILINE)
     assert described == suites
+
+
+def test_the_threat_models_tests_exist():
+    text = (REPO / "docs/threat-model.md").read_text()
+    sources = "".join(path.read_text() for path in (REPO / "tests").glob("*/test_*.py"))
+    named = set(re.findall(r"`(test_\w+)`", text))
+    assert len(named) > 10
+    assert [name for name in named if f"def {name}(" not in sources] == []
+    files = re.findall(r"`((?:tests|gateway|model|shm|proto|services|sampler|tokenizer)/[\w/.*]+)`", text)
+    assert [name for name in files if not list(REPO.glob(name))] == []

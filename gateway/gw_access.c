@@ -1,0 +1,111 @@
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "gateway/gw_state.h"
+#include "gateway/http_tls.h"
+
+#define FILES_EVERY_US 1000000u
+
+static enum svc_code keys_load(struct gateway *gateway, struct svc_err *err)
+{
+	const char *path = opt_string(gateway->svc->options, "api-keys");
+	struct gw_keys *keys = calloc(1, sizeof *keys);
+	/* Taken before reading: what changes while it is read is read again. */
+	gateway->keys_stamp = file_stamp_of(path);
+	if (!keys)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	enum svc_code code = gw_keys_load(path, keys, err);
+	if (code != SVC_OK) {
+		free(keys);
+		return code;
+	}
+	free(gateway->keys);
+	gateway->keys = keys;
+	log_info("%zu API keys read from %s", keys->n, path);
+	return SVC_OK;
+}
+
+enum svc_code gw_access_open(struct gateway *gateway, struct svc_err *err)
+{
+	const struct opt_set *set = gateway->svc->options;
+	const char *cert = opt_string(set, "tls-cert"), *key = opt_string(set, "tls-key");
+	enum svc_code code = SVC_OK;
+	if (*opt_string(set, "api-keys"))
+		code = keys_load(gateway, err);
+	if (code == SVC_OK && (*cert || *key))
+		code = gw_tls_open(cert, key, &gateway->tls, err);
+	return code;
+}
+
+void gw_access_close(struct gateway *gateway)
+{
+	free(gateway->keys);
+	gateway->keys = NULL;
+	gateway->tls = gw_tls_free(gateway->tls);
+}
+
+/* A file that is wrong changes nothing: what was there stays in force, and the log says so once. */
+void gw_access_look(struct gateway *gateway)
+{
+	struct svc_err err;
+	bool changed = false;
+	const char *path = opt_string(gateway->svc->options, "api-keys");
+	if (svc_now_us() - gateway->files_us < FILES_EVERY_US)
+		return;
+	gateway->files_us = svc_now_us();
+	if (gateway->keys && !file_stamp_same(file_stamp_of(path), gateway->keys_stamp) &&
+	    keys_load(gateway, &err) != SVC_OK)
+		log_warn("the API keys stay as they were: %s", err.msg);
+	if (gateway->tls && gw_tls_look(gateway->tls, &changed, &err) != SVC_OK)
+		log_warn("the certificate stays as it was: %s", err.msg);
+	if (changed)
+		log_info("certificate and key read again");
+}
+
+/* "Authorization: Bearer KEY" as OpenAI's clients send it, "X-Api-Key: KEY" as Anthropic's do. */
+static struct span key_given(struct gw_http_exchange *exchange)
+{
+	static const char bearer[] = "bearer ";
+	const struct gw_http_request *request = gw_http_exchange_request(exchange);
+	struct span field = gw_http_field_find(request, "authorization");
+	const size_t len = sizeof bearer - 1;
+	if (field.len > len && gw_http_same((struct span){field.ptr, len}, bearer)) {
+		field = (struct span){field.ptr + len, field.len - len};
+		while (field.len && field.ptr[0] == ' ')
+			field = (struct span){field.ptr + 1, field.len - 1};
+		return field;
+	}
+	field = gw_http_field_find(request, "x-api-key");
+	return field.ptr ? field : span_of("");
+}
+
+enum svc_code gw_who_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
+			  struct gw_who *ret_who, struct svc_err *err)
+{
+	*ret_who = (struct gw_who){0};
+	if (!gateway->keys)
+		return SVC_OK;
+	struct span given = key_given(exchange);
+	if (given.len == 0)
+		return svc_fail(err, SVC_UNAUTHORIZED, __func__,
+				"this server needs an API key: Authorization: Bearer KEY, or "
+				"X-Api-Key: KEY");
+	ret_who->key = gw_keys_find(gateway->keys, given);
+	if (!ret_who->key)
+		return svc_fail(err, SVC_UNAUTHORIZED, __func__, "that API key is not valid here");
+	ret_who->account = gw_account_of(&gateway->svc->run, ret_who->key->name);
+	return SVC_OK;
+}
+
+bool gw_access_refuse(const struct gateway *gateway, struct gw_http_exchange *exchange)
+{
+	struct gw_who who;
+	struct svc_err err;
+	if (gw_route_is_open(&gateway->router, exchange) ||
+	    gw_who_read(gateway, exchange, &who, &err) == SVC_OK)
+		return false;
+	gw_http_reply_field(exchange, "WWW-Authenticate", "Bearer");
+	gw_reply_error(exchange, &err);
+	return true;
+}
