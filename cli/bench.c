@@ -43,7 +43,16 @@ static int ascending(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-enum column { PROMPT_RATE, DECODE_RATE, TOTAL_RATE, FIRST_MS, GAP_P50, GAP_P99, COLUMN_COUNT };
+enum column {
+	PROMPT_RATE,
+	DECODE_RATE,
+	TOTAL_RATE,
+	FIRST_MS,
+	GAP_P50,
+	GAP_P99,
+	READ_SHARE,
+	COLUMN_COUNT
+};
 
 static double column_of(const struct bench_result *r, enum column column)
 {
@@ -60,6 +69,11 @@ static double column_of(const struct bench_result *r, enum column column)
 		return r->gap_p50_ms;
 	case GAP_P99:
 		return r->gap_p99_ms;
+	case READ_SHARE:
+		return r->decode_s > 0 && r->read_per_s > 0
+			       ? 100 * (double)(r->token_bytes * r->steps) /
+					 (r->decode_s * r->read_per_s)
+			       : 0;
 	case COLUMN_COUNT:
 		break;
 	}
@@ -88,8 +102,10 @@ static void print_results(const struct bench_plan *plan, const struct bench_resu
 	else
 		print_row("time to the first token (ms)", results, plan->runs, FIRST_MS);
 	print_row("generated tokens per second", results, plan->runs, DECODE_RATE);
-	if (in_process)
+	if (in_process) {
+		print_row("of the memory's speed (%)", results, plan->runs, READ_SHARE);
 		return;
+	}
 	print_row("the same, prompts included", results, plan->runs, TOTAL_RATE);
 	print_row("between tokens, median (ms)", results, plan->runs, GAP_P50);
 	print_row("between tokens, p99 (ms)", results, plan->runs, GAP_P99);
@@ -100,9 +116,11 @@ static void print_json(const struct bench_plan *plan, const struct bench_result 
 	printf("{\"streams\":%u,\"prompt_tokens\":%" PRIu64 ",\"tokens\":%" PRIu64
 	       ",\"prompt_s\":%.6f,\"decode_s\":%.6f,"
 	       "\"total_s\":%.6f,\"prompt_per_s\":%.2f,\"decode_per_s\":%.2f,\"gap_p50_ms\":%.3f,"
-	       "\"gap_p99_ms\":%.3f}\n",
+	       "\"gap_p99_ms\":%.3f,\"token_bytes\":%" PRIu64
+	       ",\"read_per_s\":%.0f,\"read_share\":%.3f}\n",
 	       plan->streams, r->prompt_tokens, r->tokens, r->prompt_s, r->decode_s, r->total_s,
-	       column_of(r, PROMPT_RATE), column_of(r, DECODE_RATE), r->gap_p50_ms, r->gap_p99_ms);
+	       column_of(r, PROMPT_RATE), column_of(r, DECODE_RATE), r->gap_p50_ms, r->gap_p99_ms,
+	       r->token_bytes, r->read_per_s, column_of(r, READ_SHARE) / 100);
 }
 
 static void read_plan(const struct opt_set *options, char *url, size_t url_size,

@@ -1,6 +1,7 @@
 /* The engine alone: greedy decoding over its own argmax, nothing shared, nothing sent. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "cli/bench.h"
 #include "model/gguf.h"
@@ -33,6 +34,7 @@ static enum svc_code open_engine(const struct bench_plan *bench, struct rig *rig
 	rig->region = aligned_alloc(1u << 21, (bytes + (1u << 21) - 1) & ~(((size_t)1 << 21) - 1));
 	if (!rig->region)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for the weights");
+	madvise(rig->region, bytes, MADV_HUGEPAGE);
 	struct region_job job = {rig->gguf,   rig->plan, region_model_hash(rig->gguf),
 				 rig->region, NULL,	 NULL};
 	code = region_pack(&job, NULL, err);
@@ -158,6 +160,7 @@ static enum svc_code run_once(const struct bench_plan *bench, struct rig *rig,
 		.total_s = end - start,
 		.prompt_tokens = (uint64_t)bench->prompt_tokens * bench->streams,
 		.tokens = (uint64_t)(bench->tokens - 1) * bench->streams,
+		.steps = bench->tokens - 1,
 	};
 	return code;
 }
@@ -172,6 +175,14 @@ enum svc_code bench_engine(const struct bench_plan *plan, struct bench_result *r
 	/* Once without counting: caches and page tables fill. */
 	for (uint32_t i = 0; code == SVC_OK && i <= plan->runs; i++)
 		code = run_once(plan, &rig, &ret_results[i ? i - 1 : 0], err);
+	double read_per_s = 0;
+	if (code == SVC_OK)
+		code = bench_read_rate(rig.region, rig.plan->total_bytes, plan->threads,
+				       &read_per_s, err);
+	for (uint32_t i = 0; code == SVC_OK && i < plan->runs; i++) {
+		ret_results[i].token_bytes = bench_token_bytes(rig.plan);
+		ret_results[i].read_per_s = read_per_s;
+	}
 	close_rig(&rig);
 	return code;
 }

@@ -16,6 +16,7 @@ int cli_generate(int argc, char **argv);
 int cli_chat(int argc, char **argv);
 int cli_model(int argc, char **argv);
 int cli_bench(int argc, char **argv);
+int cli_trace(int argc, char **argv);
 int cli_restart(int argc, char **argv);
 
 /* Parses a command's options; prints help or the error. true: go on; else *ret_status is the exit

@@ -12,6 +12,7 @@ static const struct cli_command commands[] = {
 	{"tokenize", "text to token ids, offline", tok_command_main},
 	{"detokenize", "token ids to text, offline", tok_command_main},
 	{"restart", "restarts a role's instances, one after the other", cli_restart},
+	{"trace", "where a token's time goes: a table, a file for a timeline viewer", cli_trace},
 	{"bench", "tokens per second, in process or through a server", cli_bench},
 	{"model", "inspect a model file", cli_model},
 };

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "gateway/api_error.h"
 #include "gateway/gw_state.h"
+#include "shm/trace.h"
 
 #define ANSWER_BYTES_MAX (512u << 20)
 
@@ -320,6 +321,7 @@ static bool next_event(struct gateway *gateway, struct gw_call *call, uint32_t i
 	} else if (view->finish != FINISH_NONE) {
 		choice->ended = true;
 		choice->n_prompt = view->n_prompt;
+		choice->n_cached = view->n_cached;
 		choice->n_tokens = view->n_tokens;
 		/* The client may have seen this event before it came back. */
 		if (choice->sent > opening + view->n_tokens)
@@ -339,6 +341,7 @@ static void stream_end(struct gateway *gateway, struct gw_call *call)
 	const struct gw_render render = {&json, &call->shape.meta, &gateway->vocab};
 	for (uint32_t i = 0; i < call->n_choices; i++) {
 		usage.n_prompt += i % call->shape.meta.n ? 0 : call->choices[i].n_prompt;
+		usage.n_cached += i % call->shape.meta.n ? 0 : call->choices[i].n_cached;
 		usage.n_answer += call->choices[i].n_tokens;
 	}
 	gateway->metrics.prompt_tokens += usage.n_prompt;
@@ -379,9 +382,15 @@ static bool stream_round(struct gateway *gateway, struct gw_call *call, bool *re
 			*ret_blocked = true;
 			return any;
 		}
+		uint64_t start_ns = trace_begin(&gateway->svc->run);
 		if (next_event(gateway, call, i, &view, &json)) {
 			id_print(gateway, call, id);
 			event_write(gateway, call, id, &json);
+			/* Of the token that this event showed, opening and finish aside. */
+			trace_put(&gateway->svc->run, TRACE_SEND, call->choices[i].handle.slot,
+				  view.n_prompt + call->choices[i].sent - 1 -
+					  gw_render_has_opening(&call->shape.meta),
+				  start_ns);
 			any = true;
 		}
 		buf_free(&json);

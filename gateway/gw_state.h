@@ -23,8 +23,8 @@ struct gw_choice {
 	size_t width; /* code points of the text of the first n_wide tokens */
 	uint32_t n_wide;
 	uint32_t sent; /* events given to the client: the opening, tokens, the finish */
-	uint32_t n_prompt, n_tokens; /* for the usage, when it ended */
-	bool ended;		     /* its finish event was given */
+	uint32_t n_prompt, n_cached, n_tokens; /* for the usage, when it ended */
+	bool ended;			       /* its finish event was given */
 };
 
 struct gw_call {

@@ -207,8 +207,10 @@ static void usage_print(struct buf *out, const struct gw_usage *usage)
 {
 	buf_print(out,
 		  "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
-		  ",\"total_tokens\":%" PRIu64 "}",
-		  usage->n_prompt, usage->n_answer, usage->n_prompt + usage->n_answer);
+		  ",\"total_tokens\":%" PRIu64
+		  ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
+		  usage->n_prompt, usage->n_answer, usage->n_prompt + usage->n_answer,
+		  usage->n_cached);
 }
 
 void gw_render_usage(const struct gw_render *render, const struct gw_usage *usage)
@@ -275,6 +277,7 @@ void gw_render_answer(const struct gw_render *render, const struct gw_view *view
 		}
 		choice_end(render, views[i].finish);
 		usage.n_prompt += i % meta->n ? 0 : views[i].n_prompt;
+		usage.n_cached += i % meta->n ? 0 : views[i].n_cached;
 		usage.n_answer += views[i].n_tokens;
 	}
 	buf_print(render->out, "],");

@@ -37,7 +37,7 @@ struct gw_render {
 };
 
 struct gw_usage {
-	uint64_t n_prompt, n_answer;
+	uint64_t n_prompt, n_cached, n_answer; /* cached: part of the prompt */
 };
 
 /* ---- one choice's events: the JSON only, without the event's frame ---- */

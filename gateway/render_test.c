@@ -170,7 +170,8 @@ static void completion_with_echo(void **state)
 							       "\"finish_reason\":\"length\"}],"
 							       "\"usage\":{\"prompt_tokens\":1,"
 							       "\"completion_tokens\":4,\"total_"
-							       "tokens\":5}}");
+							       "tokens\":5,\"prompt_tokens_details"
+							       "\":{\"cached_tokens\":0}}}");
 }
 
 static void damaged_memory_is_survived(void **state)

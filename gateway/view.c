@@ -22,6 +22,8 @@ enum svc_code gw_view_open(const struct shm_run *run, const struct body *body, b
 	view.tokenized = load(&body->tokenized) == 1;
 	view.n_prompt = load(&body->n_prompt);
 	view.n_scored = load(&body->n_scored);
+	uint32_t cached = load(&body->n_cached);
+	view.n_cached = cached < view.n_prompt ? cached : view.n_prompt;
 	uint32_t finish = ended ? load(&body->finish) : FINISH_NONE;
 	view.ids = body_region(run, body, REGION_IDS, 0, &ids_bytes);
 	view.ends = body_region(run, body, REGION_ENDS, 0, &ends_bytes);

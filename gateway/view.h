@@ -20,6 +20,7 @@ struct gw_view {
 	const char *records;	 /* log-probabilities; those of the answer start at first_record */
 	uint32_t n_records, n_top, first_record;
 	uint32_t n_prompt, n_tokens, n_scored;
+	uint32_t n_cached; /* positions of the prompt that were not computed for this answer */
 	enum body_finish finish;
 	bool tokenized; /* n_prompt is final */
 };

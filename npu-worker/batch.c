@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "npu-worker/worker_private.h"
 #include "services/fault.h"
+#include "shm/trace.h"
 
 /* Copies the ids that go into this step; false if the body holds ids that aren't tokens. */
 static bool copy_tokens(struct worker *worker, struct sequence *sequence, int32_t *tokens)
@@ -85,6 +86,19 @@ static void log_logits(const struct worker *worker, const struct sequence *seque
 		 (uint64_t)XXH3_64bits(step->logits, run->n_vocab * sizeof *step->logits));
 }
 
+static void trace_step(struct worker *worker, uint32_t index, uint64_t start_ns, uint64_t end_ns)
+{
+	const struct sequence *sequence = &worker->sequences[index];
+	const struct trace_span span = {
+		.start_ns = start_ns,
+		.took_ns = end_ns - start_ns,
+		.kind = wants_logits(sequence) ? TRACE_STEP : TRACE_PREFILL,
+		.slot = sequence->slot,
+		.position = sequence->n_kv + sequence->n_take,
+	};
+	trace_put_span(&worker->svc->run, &span);
+}
+
 static void commit(struct worker *worker, uint32_t index)
 {
 	struct svc *svc = worker->svc;
@@ -139,7 +153,7 @@ void batch_run(struct worker *worker)
 	for (uint32_t i = 0; i < n; i++)
 		*(sequence_is_decode(&worker->sequences[i]) ? &n_decode : &n_prompt) +=
 			worker->sequences[i].n_take;
-	uint64_t start = svc_now_us();
+	uint64_t start = svc_now_us(), start_ns = trace_begin(&svc->run);
 	struct engine_batch batch = {worker->step, n, &hooks};
 	enum svc_code code = engine_step(worker->engine, &batch, &err);
 	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
@@ -149,6 +163,8 @@ void batch_run(struct worker *worker)
 	atomic_store_explicit(&inc->gauge[GAUGE_RUNNING],
 			      worker->n_sequences + worker->n_outstanding, memory_order_relaxed);
 	atomic_fetch_add_explicit(&inc->gauge[GAUGE_STEPS], 1, memory_order_relaxed);
+	for (uint32_t i = 0; start_ns && i < n; i++)
+		trace_step(worker, i, start_ns, start_ns + took_us * 1000);
 	fault_point("worker.step");
 	if (svc->leaving)
 		return;

@@ -8,6 +8,7 @@
 #include "sampler/sampler.h"
 #include "services/fault.h"
 #include "services/slots.h"
+#include "shm/trace.h"
 #include "shm/vocab.h"
 
 #define VOCAB_WAIT_S 120
@@ -254,8 +255,9 @@ static void look(struct svc *svc, uint32_t slot)
 	if (claim == CLAIM_NO)
 		return;
 	atomic_store(&turn.body->sampler, svc->run.me);
-	uint64_t start = svc_now_us();
+	uint64_t start = svc_now_us(), start_ns = trace_begin(&svc->run);
 	take_turn(svc, &turn);
+	trace_put(&svc->run, TRACE_DRAW, slot, turn.n_kv, start_ns);
 	atomic_fetch_add_explicit(&svc->run.ctl->incs[svc->run.me].busy_us, svc_now_us() - start,
 				  memory_order_relaxed);
 	atomic_fetch_add_explicit(&svc->run.ctl->incs[svc->run.me].gauge[GAUGE_SAMPLED], 1,

@@ -313,6 +313,38 @@ struct row_word {
 	_Atomic uint64_t word;
 };
 
+/* ---- trace
+ * -------------------------------------------------------------------------------------------------
+ */
+
+/* A span of work on one token of one slot (shm/trace.h). */
+enum trace_kind {
+	TRACE_NONE,
+	TRACE_TOKENIZE, /* text to ids */
+	TRACE_PREFILL,	/* a step, for a sequence that gets no logits from it */
+	TRACE_STEP,	/* a step, for a sequence that gets logits */
+	TRACE_DRAW,	/* the sampler's turn */
+	TRACE_SEND,	/* the gateway writes the event */
+	TRACE_KIND_COUNT
+};
+
+#define TRACE_RING_RECORDS 511u
+
+/* Written by the ring's process; `number` last, its place in the ring + 1. */
+struct trace_record {
+	_Atomic uint64_t number;
+	_Atomic uint64_t start_ns, took_ns; /* CLOCK_MONOTONIC */
+	_Atomic uint64_t where;		    /* kind 8 bits, slot 24, position 32 */
+};
+
+/* One for every incarnation's entry. */
+struct trace_ring {
+	_Atomic uint64_t next;
+	uint8_t pad[24];
+	struct trace_record records[TRACE_RING_RECORDS];
+};
+_Static_assert(sizeof(struct trace_ring) % SHM_LINE == 0, "lines, one writer");
+
 /* ---- control segment
  * ------------------------------------------------------------------------------------- */
 
@@ -351,7 +383,8 @@ struct ctl_counters {
 	_Atomic uint64_t deaths, stalls, takeovers, fenced_writes;
 	/* Starts of each instance; restarts = starts - 1. */
 	_Atomic uint32_t starts[ROLE_COUNT][CTL_INSTANCES];
-	_Atomic uint64_t reserved[8];
+	_Atomic uint64_t trace_until_ns; /* CLOCK_MONOTONIC; by who traces */
+	_Atomic uint64_t reserved[7];
 };
 _Static_assert(sizeof(struct ctl_counters) % SHM_LINE == 0, "lines, any writer");
 
@@ -366,7 +399,8 @@ struct ctl_account {
 };
 
 /* Followed by these tables, each at the beginning of a line: slot lines [n_table], block words
- * [n_blocks], page words [n_pages], row words [2 * n_slots], page seals [n_pages]. */
+ * [n_blocks], page words [n_pages], row words [2 * n_slots], page seals [n_pages], trace rings
+ * [INC_COUNT]. */
 struct ctl {
 	struct seg_header header;
 	struct ctl_config config;

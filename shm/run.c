@@ -46,7 +46,7 @@ static enum svc_code make_dirs(struct shm_run *run, struct svc_err *err)
 
 /* Offsets in the control segment; end is its size. */
 struct tables {
-	uint64_t slots, blocks, pages, rows, seals, end;
+	uint64_t slots, blocks, pages, rows, seals, rings, end;
 };
 
 static struct tables place_tables(const struct ctl_config *config)
@@ -57,7 +57,8 @@ static struct tables place_tables(const struct ctl_config *config)
 	at.rows = at.pages + round_line((uint64_t)config->n_pages * sizeof(struct page_word));
 	at.seals = at.rows +
 		   round_line((uint64_t)config->n_slots * ROWS_PER_SLOT * sizeof(struct row_word));
-	at.end = at.seals + (uint64_t)config->n_pages * sizeof(struct page_seal);
+	at.rings = at.seals + (uint64_t)config->n_pages * sizeof(struct page_seal);
+	at.end = at.rings + INC_COUNT * sizeof(struct trace_ring);
 	return at;
 }
 
@@ -108,6 +109,7 @@ static enum svc_code bind_control(struct shm_run *run, struct svc_err *err)
 	run->page_words = (void *)((char *)ctl + at.pages);
 	run->row_words = (void *)((char *)ctl + at.rows);
 	run->page_seals = (void *)((char *)ctl + at.seals);
+	run->trace_rings = (void *)((char *)ctl + at.rings);
 	return SVC_OK;
 }
 

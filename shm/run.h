@@ -25,6 +25,7 @@ struct shm_run {
 	struct page_word *page_words;
 	struct row_word *row_words;
 	struct page_seal *page_seals;
+	struct trace_ring *trace_rings;
 	/* Private copies of what was checked at attach: a peer may overwrite the segment's. */
 	uint32_t n_slots, n_table, n_blocks, n_pages, n_vocab, ctx;
 	uint32_t n_rows; /* logits rows: one per running sequence, as many for what is frozen */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "services/fault.h"
 #include "services/slots.h"
+#include "shm/trace.h"
 #include "tokenizer/prompt.h"
 
 #define TEMPLATE_MAX_BYTES (1u << 20)
@@ -227,7 +228,7 @@ static void look(struct svc *svc, uint32_t slot)
 		return;
 	if (svc_slot_own(svc, slot, STAGE_TOKENIZE, &mine, &task.body) == CLAIM_NO)
 		return;
-	uint64_t start = svc_now_us();
+	uint64_t start = svc_now_us(), start_ns = trace_begin(&svc->run);
 	enum svc_code code;
 	if (slot_is_cancelled(&svc->run, slot))
 		code = svc_fail(&err, SVC_CANCELLED, __func__, "the client went away");
@@ -236,6 +237,7 @@ static void look(struct svc *svc, uint32_t slot)
 	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
 	atomic_fetch_add_explicit(&inc->busy_us, svc_now_us() - start, memory_order_relaxed);
 	atomic_fetch_add_explicit(&inc->gauge[GAUGE_TOKENIZED], 1, memory_order_relaxed);
+	trace_put(&svc->run, TRACE_TOKENIZE, slot, 0, start_ns);
 	fault_point("tokenizer.pass");
 	if (!svc_beat(svc))
 		return;

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from api import bits, join, together, user, whole_of
+from api import bits, join, together, usage, user, whole_of
 from pipeline import pipeline_with
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -26,7 +26,7 @@ def france(pipeline, **more):
 def test_the_known_answer(pipeline):
     whole, answer = france(pipeline)
     assert (whole.text, whole.ids, whole.finish) == (PARIS, PARIS_IDS, "stop")
-    assert answer["usage"] == {"prompt_tokens": 37, "completion_tokens": 8, "total_tokens": 45}
+    assert answer["usage"] == usage(37, 8)
     assert len(answer["prompt_token_ids"]) == 37
     assert answer["object"] == "chat.completion" and answer["id"].startswith("chatcmpl-")
     assert answer["choices"][0]["message"]["role"] == "assistant"
@@ -38,7 +38,7 @@ def test_the_known_answer_as_a_stream(pipeline):
                          stream_options={"include_usage": True}) as stream:
         events = list(stream)
     last = events.pop()
-    assert last["choices"] == [] and last["usage"] == {"prompt_tokens": 37, "completion_tokens": 8, "total_tokens": 45}
+    assert last["choices"] == [] and last["usage"] == usage(37, 8)
     assert all(event["usage"] is None for event in events)
     assert join(events)[0] == france(pipeline)[0]
     # The role, one for every token, the finish; the id line counts them.
@@ -65,6 +65,19 @@ def test_a_stream_is_the_answer_in_pieces(pipeline, path, more):
     events = pipeline.events(path, **body, stream_options={"include_usage": True})
     assert events.pop()["usage"] == answer["usage"]
     assert join(events) == whole_of(answer)
+
+
+def test_the_second_turn_takes_its_beginning_from_the_cache(pipeline):
+    turns = user("A word of your own: " + "the sea is deep and old ships sleep under it " * 8)
+    first = pipeline.post(CHAT, messages=turns, temperature=0, max_tokens=24)
+    assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    again = pipeline.post(CHAT, messages=turns, temperature=0, max_tokens=24)
+    assert again["choices"] == first["choices"]
+    cached = again["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached == (again["usage"]["prompt_tokens"] - 1) // 64 * 64 > 0
+    turns += [first["choices"][0]["message"], *user("And then?")]
+    last = pipeline.events(CHAT, messages=turns, max_tokens=2, stream_options={"include_usage": True})[-1]
+    assert last["usage"]["prompt_tokens_details"]["cached_tokens"] >= cached
 
 
 # ---- how an answer ends
@@ -168,7 +181,7 @@ def test_echo_scores_the_prompt(pipeline):
             assert len(logprobs["tokens"]) == len(logprobs["token_logprobs"]) == len(logprobs["text_offset"]) == len(ids) + n
             assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None
             assert all(value <= 0 for value in logprobs["token_logprobs"][1:])
-            assert answer["usage"] == {"prompt_tokens": len(ids), "completion_tokens": n, "total_tokens": len(ids) + n}
+            assert answer["usage"] == usage(len(ids), n)
 
 
 def test_echo_without_logprobs(pipeline):

@@ -20,6 +20,8 @@ import time
 import openai
 import pytest
 
+from api import usage
+
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", "build/release")).resolve()
 END = 256
 # A sanitizer keeps freed memory for a while, so its build says nothing about growth.
@@ -244,7 +246,7 @@ def test_completion(gateway):
     prompt = list("hällo".encode())
     assert choice["text"] == "hällo" and choice["finish_reason"] == "stop" and choice["logprobs"] is None
     assert choice["token_ids"] == prompt + [END] and choice["prompt_token_ids"] == prompt
-    assert answer["usage"] == {"prompt_tokens": 6, "completion_tokens": 7, "total_tokens": 13}
+    assert answer["usage"] == usage(6, 7)
     assert answer["object"] == "text_completion" and answer["system_fingerprint"] == "ls_test"
     assert abs(answer["created"] - time.time()) < 60
 
@@ -252,7 +254,7 @@ def test_completion(gateway):
 def test_prompts_of_all_kinds(gateway):
     answer = gateway.post("/v1/completions", prompt=["ab", [99, 100]], n=2, max_tokens=5)
     assert [(c["index"], c["text"]) for c in answer["choices"]] == [(0, "ab"), (1, "ab"), (2, "cd"), (3, "cd")]
-    assert answer["usage"] == {"prompt_tokens": 4, "completion_tokens": 12, "total_tokens": 16}
+    assert answer["usage"] == usage(4, 12)
 
 
 def test_max_tokens(gateway):

@@ -22,6 +22,12 @@ def together(n, function, *columns):
         return list(pool.map(function, *columns))
 
 
+def usage(prompt, answer, cached=0):
+    """The usage member of an answer to one prompt."""
+    return {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer,
+            "prompt_tokens_details": {"cached_tokens": cached}}
+
+
 def user(text):
     """A conversation of one message."""
     return [{"role": "user", "content": text}]

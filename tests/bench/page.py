@@ -1,0 +1,134 @@
+"""The table, the plots and the page, from {(model, scenario): {server: [values]}}."""
+
+import datetime
+import os
+import platform
+import statistics
+
+from servers import ROOM
+
+# Two hues that stay apart for those who see few colours, and in print.
+COLOURS = {"lockstep": "#2b7a78", "llama.cpp": "#c0762b"}
+
+
+def spread(values):
+    return f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
+
+
+def ratio_of(cell):
+    """None without a second column."""
+    if len(cell) < 2:
+        return None
+    over, under = (statistics.median(cell[name]) for name in ("lockstep", next(n for n in cell if n != "lockstep")))
+    return over / under if under else None
+
+
+def goal_of(scenario, model):
+    goal = scenario.goals.get(model, scenario.goals.get("*"))
+    what = f" {scenario.unit}" if scenario.absolute else ""
+    return "" if goal is None else f"at {'most' if scenario.less_is_better else 'least'} {goal:g}{what}"
+
+
+def verdict(scenario, model, value):
+    goal = scenario.goals.get(model, scenario.goals.get("*"))
+    if goal is None or value is None:
+        return ""
+    return "yes" if (value <= goal if scenario.less_is_better else value >= goal) else "no"
+
+
+def table(results, scenarios):
+    lines = ["| model | what | unit | Lockstep: median (range) | beside it: median (range) | ratio | aimed at | there |",
+             "|---|---|---|---|---|---|---|---|"]
+    for (model, name), cell in results.items():
+        scenario, ratio = scenarios[name], ratio_of(cell)
+        other = next((n for n in cell if n != "lockstep"), None)
+        judged = ratio if other and not scenario.absolute else statistics.median(cell["lockstep"])
+        lines.append(f"| {model} | {name} | {scenario.unit} | {spread(cell['lockstep'])} | "
+                     f"{f'{other}: {spread(cell[other])}' if other else ''} | {'' if ratio is None else f'{ratio:.2f}'} | "
+                     f"{goal_of(scenario, model)} | {verdict(scenario, model, judged)} |")
+    return "\n".join(lines)
+
+
+def bars(results, scenarios, path):
+    """A bar for each model and scenario: how many times the peer's figure; for times and memory, how many times less."""
+    rows = []
+    for (model, name), cell in results.items():
+        ratio = ratio_of(cell)
+        if ratio and "llama.cpp" in cell:
+            rows.append((f"{model}: {name}", 1 / ratio if scenarios[name].less_is_better else ratio))
+    if not rows:
+        return
+    left, height = 420, 20
+    scale = 420 / max(ratio for _, ratio in rows)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + 500}" height="{len(rows) * height + 50}" '
+             'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>']
+    for i, (label, ratio) in enumerate(rows):
+        y = 10 + i * height
+        parts.append(f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{label}</text>'
+                     f'<rect x="{left}" y="{y}" width="{ratio * scale:.1f}" height="{height - 5}" fill="{COLOURS["lockstep"]}"/>'
+                     f'<text x="{left + ratio * scale + 5:.1f}" y="{y + 12}">{ratio:.2f}</text>')
+    bottom = 10 + len(rows) * height
+    parts.append(f'<line x1="{left + scale:.1f}" x2="{left + scale:.1f}" y1="5" y2="{bottom}" stroke="#c0392b"/>'
+                 f'<text x="{left + scale:.1f}" y="{bottom + 16}" text-anchor="middle" fill="#c0392b">llama.cpp = 1; longer is better</text></svg>')
+    path.write_text("\n".join(parts) + "\n")
+
+
+def curve(results, names, path, title):
+    """Figure over prompt length: a panel for each model, a line for each server. names: {length: scenario}."""
+    models = list(dict.fromkeys(model for model, name in results if name in names.values()))
+    if not models:
+        return
+    width, height, gap = 280, 220, 60
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{len(models) * (width + gap) + 20}" height="{height + 90}" '
+             'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="white"/>'
+             f'<text x="10" y="18" font-size="13">{title}</text>']
+    for panel, model in enumerate(models):
+        cells = {length: results[model, name] for length, name in names.items() if (model, name) in results}
+        left, top = gap + panel * (width + gap), 40
+        most = max(statistics.median(values) for cell in cells.values() for values in cell.values())
+        longest = max(cells)
+        place = lambda length, value: (left + width * length / longest, top + height * (1 - value / most))
+        parts.append(f'<path d="M{left},{top} v{height} h{width}" fill="none" stroke="#888"/><text x="{left}" y="{top - 6}">{model}</text>'
+                     f'<text x="{left - 4}" y="{top + 8}" text-anchor="end">{most:.3g}</text>'
+                     f'<text x="{left - 4}" y="{top + height}" text-anchor="end">0</text>')
+        for length in cells:
+            parts.append(f'<text x="{place(length, 0)[0]:.0f}" y="{top + height + 14}" text-anchor="middle">{length}</text>')
+        for server, colour in COLOURS.items():
+            points = [place(length, statistics.median(cell[server])) for length, cell in cells.items() if server in cell]
+            parts.append(f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+            parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
+    for i, (server, colour) in enumerate(COLOURS.items()):
+        parts.append(f'<rect x="{gap + i * 110}" y="{height + 66}" width="12" height="12" fill="{colour}"/>'
+                     f'<text x="{gap + 18 + i * 110}" y="{height + 76}">{server}</text>')
+    path.write_text("\n".join(parts) + "</svg>\n")
+
+
+def cpu_name():
+    with open("/proc/cpuinfo") as file:
+        lines = [line.split(":") for line in file if ":" in line]
+    facts = {key.strip(): value.strip() for key, value in lines}
+    cores = sum(key.strip() == "processor" for key, _ in lines)
+    return f"{facts.get('model name', platform.processor())} (family {facts.get('cpu family')}, model {facts.get('model')}), {cores} cores"
+
+
+def page(results, scenarios, options, load):
+    return f"""# Benchmarks
+
+`tests/bench/run --peer --write` made this page on {datetime.date.today()}: {cpu_name()}, {options.threads} threads, load average
+before it {load:.1f}. Both servers in turn, through HTTP, {options.rounds} rounds of {options.runs} runs; the same model file, threads, client and
+room for {ROOM} tokens of context. Machines of this kind are shared, so only the ratios within one run say something. The figures are as they
+came out, also where they fall short ("there": no).
+
+{table(results, scenarios)}
+
+- *the engine alone*: `lockstep bench --in-process`, with the same prompt and answer lengths.
+- *memory (PSS)*: of all processes together, after the scenarios, shared pages counted once. Lockstep's run directory also reserves room in
+  `/dev/shm` that nothing has touched.
+- *start to ready*: from nothing, the weights packed anew.
+- *between tokens*: p99 over 4 streams, while a prompt of 8,000 tokens is computed, against the seconds before it; a ratio for each server.
+- *of the memory's speed*: what one step's weights take when all threads only read them, over what a step takes (the engine alone).
+
+![how many times the peer](benchmarks.svg)
+![first token](benchmarks-first-token.svg)
+![decoding at length](benchmarks-context.svg)
+"""
