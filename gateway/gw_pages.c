@@ -129,6 +129,8 @@ static const struct figure figures[] = {
 	 "Prompt positions computed."},
 	{GAUGE_DECODE_TOKENS, ROLE_WORKER, GW_COUNTER, "lockstep_decode_tokens_total",
 	 "Generated positions computed."},
+	{GAUGE_AHEAD_TOKENS, ROLE_WORKER, GW_COUNTER, "lockstep_ahead_tokens_total",
+	 "Generated positions that were computed before their token was drawn."},
 	{GAUGE_STEPS, ROLE_WORKER, GW_COUNTER, "lockstep_worker_steps_total",
 	 "Passes over the weights."},
 	{GAUGE_SAMPLED, ROLE_SAMPLER, GW_COUNTER, "lockstep_sampler_turns_total",

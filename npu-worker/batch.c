@@ -86,12 +86,12 @@ static void log_logits(const struct worker *worker, const struct sequence *seque
 		 (uint64_t)XXH3_64bits(step->logits, run->n_vocab * sizeof *step->logits));
 }
 
-static void trace_step(struct worker *worker, uint32_t index, uint64_t start_ns, uint64_t end_ns)
+static void trace_step(struct worker *worker, const struct sequence *sequence, uint64_t start_ns,
+		       uint64_t took_ns)
 {
-	const struct sequence *sequence = &worker->sequences[index];
 	const struct trace_span span = {
 		.start_ns = start_ns,
-		.took_ns = end_ns - start_ns,
+		.took_ns = took_ns,
 		.kind = wants_logits(sequence) ? TRACE_STEP : TRACE_PREFILL,
 		.slot = sequence->slot,
 		.position = sequence->n_kv + sequence->n_take,
@@ -99,24 +99,34 @@ static void trace_step(struct worker *worker, uint32_t index, uint64_t start_ns,
 	trace_put_span(&worker->svc->run, &span);
 }
 
-static void commit(struct worker *worker, uint32_t index)
+static void trace_ahead(struct worker *worker, uint64_t start_ns, uint64_t took_ns)
+{
+	for (uint32_t i = 0; i < worker->n_aheads; i++) {
+		const struct ahead *ahead = &worker->aheads[i];
+		const struct trace_span span = {start_ns, took_ns, TRACE_STEP, ahead->slot,
+						ahead->n_kv + 1};
+		trace_put_span(&worker->svc->run, &span);
+	}
+}
+
+static void commit(struct worker *worker, uint32_t index, const struct engine_seq *step)
 {
 	struct svc *svc = worker->svc;
 	struct sequence *sequence = &worker->sequences[index];
 	struct body *body = sequence->body;
 	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
 	bool sample = wants_logits(sequence), decoded = sequence_is_decode(sequence);
-	if (worker->step[index].status == SVC_NUMERIC) {
+	if (step->status == SVC_NUMERIC) {
 		fail_sequence(worker, sequence, SVC_NUMERIC,
 			      "the model gave NaN or infinite values for this request");
 		return;
 	}
-	if (worker->step[index].status != SVC_OK) {
+	if (step->status != SVC_OK) {
 		fail_sequence(worker, sequence, SVC_INTERNAL,
 			      "the engine refused this request's step");
 		return;
 	}
-	log_logits(worker, sequence, &worker->step[index]);
+	log_logits(worker, sequence, step);
 	atomic_fetch_add_explicit(&inc->gauge[decoded ? GAUGE_DECODE_TOKENS : GAUGE_PREFILL_TOKENS],
 				  sequence->n_take, memory_order_relaxed);
 	sequence->n_kv += sequence->n_take;
@@ -129,6 +139,7 @@ static void commit(struct worker *worker, uint32_t index)
 	fault_point("worker.commit");
 	if (!sample)
 		return;
+	ahead_note(worker, sequence);
 	if (svc_slot_pass(svc, sequence->slot, &sequence->state, STAGE_SAMPLE,
 			  atomic_load(&body->sampler)) != SVC_OK)
 		return;
@@ -141,39 +152,75 @@ static void on_beat(void *context)
 	svc_beat(context);
 }
 
-void batch_run(struct worker *worker)
+void batch_commit_computed(struct worker *worker)
 {
-	struct svc *svc = worker->svc;
-	struct svc_err err;
-	const struct engine_hooks hooks = {.context = svc, .beat = on_beat};
-	uint32_t n = build_step(worker);
-	if (n == 0)
-		return;
-	uint32_t n_decode = 0, n_prompt = 0;
+	const struct shm_run *run = &worker->svc->run;
+	for (uint32_t i = worker->n_sequences; i-- > 0 && !worker->svc->leaving;) {
+		struct sequence *sequence = &worker->sequences[i];
+		if (!sequence->computed)
+			continue;
+		uint32_t after = sequence->n_kv + 1;
+		const struct engine_seq step = {.pos = sequence->n_kv,
+						.n_tokens = 1,
+						.n_logits = 1,
+						.logits = run_logits(run, sequence->row, after & 1),
+						.status = sequence->status};
+		sequence->computed = false;
+		sequence->n_take = 1;
+		atomic_fetch_add_explicit(
+			&worker->svc->run.ctl->incs[worker->svc->run.me].gauge[GAUGE_AHEAD_TOKENS],
+			1, memory_order_relaxed);
+		commit(worker, i, &step);
+	}
+}
+
+/* What a step tells the scheduler, the metrics and who traces. */
+static void account(struct worker *worker, uint32_t n, uint32_t n_ahead, uint64_t start_us,
+		    uint64_t start_ns)
+{
+	struct inc_entry *inc = &worker->svc->run.ctl->incs[worker->svc->run.me];
+	uint64_t took_us = svc_now_us() - start_us;
+	uint32_t n_decode = n_ahead, n_prompt = 0;
 	for (uint32_t i = 0; i < n; i++)
 		*(sequence_is_decode(&worker->sequences[i]) ? &n_decode : &n_prompt) +=
 			worker->sequences[i].n_take;
-	uint64_t start = svc_now_us(), start_ns = trace_begin(&svc->run);
-	struct engine_batch batch = {worker->step, n, &hooks};
-	enum svc_code code = engine_step(worker->engine, &batch, &err);
-	struct inc_entry *inc = &svc->run.ctl->incs[svc->run.me];
-	uint64_t took_us = svc_now_us() - start;
 	schedule_learn(worker, n_decode, n_prompt, (double)took_us);
 	atomic_fetch_add_explicit(&inc->busy_us, took_us, memory_order_relaxed);
 	atomic_store_explicit(&inc->gauge[GAUGE_RUNNING],
 			      worker->n_sequences + worker->n_outstanding, memory_order_relaxed);
 	atomic_fetch_add_explicit(&inc->gauge[GAUGE_STEPS], 1, memory_order_relaxed);
 	for (uint32_t i = 0; start_ns && i < n; i++)
-		trace_step(worker, i, start_ns, start_ns + took_us * 1000);
+		trace_step(worker, &worker->sequences[i], start_ns, took_us * 1000);
+	if (start_ns && n_ahead)
+		trace_ahead(worker, start_ns, took_us * 1000);
+}
+
+void batch_run(struct worker *worker, bool ahead)
+{
+	struct svc *svc = worker->svc;
+	struct svc_err err;
+	const struct engine_hooks hooks = {
+		.context = svc, .beat = on_beat, .goes_on = ahead ? ahead_goes_on : NULL};
+	uint32_t n = build_step(worker), n_ahead = 0;
+	if (ahead)
+		n_ahead = ahead_append(worker, worker->step + n, worker->tokens + n);
+	if (n + n_ahead == 0)
+		return;
+	uint64_t start_us = svc_now_us(), start_ns = trace_begin(&svc->run);
+	struct engine_batch batch = {worker->step, n + n_ahead, &hooks};
+	enum svc_code code = engine_step(worker->engine, &batch, &err);
 	fault_point("worker.step");
-	if (svc->leaving)
+	if (svc->leaving || code == SVC_CANCELLED)
 		return;
 	if (code != SVC_OK) {
 		log_err(&err);
 		svc_leave(svc, SVC_INTERNAL);
 		return;
 	}
+	account(worker, n, n_ahead, start_us, start_ns);
+	if (ahead)
+		ahead_done(worker, worker->step + n);
 	/* Back to front: a sequence that is passed on leaves the table. */
 	for (uint32_t i = n; i-- > 0 && !svc->leaving;)
-		commit(worker, i);
+		commit(worker, i, &worker->step[i]);
 }

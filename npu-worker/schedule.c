@@ -148,6 +148,9 @@ void schedule_learn(struct worker *worker, uint32_t n_decode, uint32_t n_prompt,
 		average(&pace->decode_us, us);
 	else if (n_decode == 0 && n_prompt >= 16)
 		average(&pace->row_us, us / n_prompt);
+	/* A long prompt's positions get dearer, so a mixed step teaches too. */
+	else if (pace->decode_us > 0 && us > pace->decode_us)
+		average(&pace->row_us, (us - pace->decode_us) / n_prompt);
 }
 
 /* Sets n_take of every sequence: all decodes, then prompts in order of arrival while rows last. */

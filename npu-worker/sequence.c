@@ -159,6 +159,23 @@ static struct sequence *next_entry(struct worker *worker)
 	return sequence;
 }
 
+/* Another npu-worker that lives, perhaps frozen, may be running ahead of what is committed: its row
+ * and the page of the next position stay with it. What is computed again has the same bits. */
+static void leave_what_is_written(struct worker *worker, struct sequence *sequence)
+{
+	struct body *body = sequence->body;
+	uint32_t before = atomic_load(&body->worker);
+	if (!atomic_load(&body->ahead) || before == worker->svc->run.me || before >= INC_COUNT ||
+	    inc_is_dead(&worker->svc->run, before))
+		return;
+	uint32_t full = sequence->n_kv / PAGE_POSITIONS;
+	atomic_store(&body->row, 0);
+	sequence->n_kv = full * PAGE_POSITIONS;
+	atomic_store(&body->n_kv, sequence->n_kv);
+	if (sequence->n_pages > full)
+		drop_pages_from(worker, sequence, full);
+}
+
 bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine, struct body *body)
 {
 	struct svc *svc = worker->svc;
@@ -180,6 +197,7 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 		svc_slot_fail(svc, slot, &sequence->state, body, &err);
 		return false;
 	}
+	leave_what_is_written(worker, sequence);
 	atomic_store(&body->worker, svc->run.me);
 	sequence->row = row_take(&svc->run, slot, sequence->state, atomic_load(&body->row) - 1);
 	if (sequence->row == PAGE_NONE) {
@@ -192,6 +210,7 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 	}
 	atomic_store(&body->row, sequence->row + 1);
 	worker->n_sequences++;
+	ahead_take(worker, sequence);
 	if (sequence->n_kv == 0)
 		share_prefix(worker, sequence);
 	return true;

@@ -17,6 +17,8 @@ static const struct opt worker_options[] = {
 	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512|amx",
 	 "instruction set; all give the same bits"},
 	{"prefix-cache", OPT_BOOL, "true", 0, 0, NULL, "share KV pages of equal beginnings"},
+	{"run-ahead", OPT_BOOL, "true", 0, 0, NULL,
+	 "compute the next step for the likeliest token while it is drawn"},
 	{"prefill-rows", OPT_INT, "256", 1, 512, NULL,
 	 "prompt positions of one step when nothing else runs"},
 	{"prefill-rows-busy", OPT_INT, "64", 1, 512, NULL,
@@ -91,30 +93,58 @@ static void end_cancelled(struct worker *worker)
 	}
 }
 
-static bool work(struct svc *svc)
+/* What came back and was computed already goes to the samplers again, at once. */
+static void gather_computed(struct worker *worker)
 {
-	struct worker *worker = svc->role_state;
-	uint64_t start = svc_now_us();
+	uint32_t before = worker->n_outstanding;
 	gather(worker);
+	batch_commit_computed(worker);
+	if (before)
+		svc_hint_flush(worker->svc);
+}
+
+/* Gathers, and steps if there is anything to do. */
+static bool turn(struct worker *worker)
+{
+	struct svc *svc = worker->svc;
+	uint64_t start = svc_now_us();
+	gather_computed(worker);
 	if (worker->n_waiting)
 		schedule_admit(worker);
+	bool ahead = ahead_is_worth_it(worker);
 	/* A full batch reads the weights once for all: give the sampler a moment. */
-	while (worker->n_outstanding && svc_now_us() - start < GATHER_US) {
+	while (!ahead && worker->n_outstanding && svc_now_us() - start < GATHER_US) {
 		__builtin_ia32_pause();
-		gather(worker);
+		gather_computed(worker);
+		ahead = ahead_is_worth_it(worker);
 	}
 	end_cancelled(worker);
-	if (worker->n_sequences == 0 || svc->leaving)
+	if ((worker->n_sequences == 0 && !ahead) || svc->leaving)
 		return false;
-	if (schedule_plan(worker) == 0)
+	if (schedule_plan(worker) == 0 && !ahead)
 		return false;
 	schedule_reserve(worker);
 	if (svc->leaving)
 		return false;
 	uint32_t before = worker->n_sequences;
-	batch_run(worker);
+	batch_run(worker, ahead);
 	/* No page for anyone: don't spin, wait for a tick. */
-	return worker->n_sequences < before || worker->n_outstanding || schedule_plan(worker) > 0;
+	return ahead || worker->n_sequences < before || worker->n_outstanding ||
+	       schedule_plan(worker) > 0;
+}
+
+static bool work(struct svc *svc)
+{
+	struct worker *worker = svc->role_state;
+	_Atomic uint64_t *awake = &svc->run.ctl->incs[svc->run.me].awake;
+	atomic_store(awake, 1);
+	if (turn(worker))
+		return true;
+	/* Whoever passed a slot on and saw `awake` did so before this store: it is found now. */
+	uint32_t before = worker->n_outstanding;
+	atomic_store(awake, 0);
+	gather_computed(worker);
+	return worker->n_outstanding < before && !svc->leaving;
 }
 
 static void tick(struct svc *svc)
@@ -176,7 +206,7 @@ static enum svc_code allocate(struct worker *worker, struct svc_err *err)
 		worker->sequences[i].pages =
 			worker->page_tables + (size_t)i * worker->pages_per_sequence;
 	worker->scratch_pages = worker->page_tables + (size_t)n * worker->pages_per_sequence;
-	return SVC_OK;
+	return ahead_open(worker, err);
 }
 
 static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct svc_err *err)
@@ -205,6 +235,7 @@ static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct
 				svc->run.n_vocab);
 	worker->rows_alone = opt_int(svc->options, "prefill-rows");
 	worker->rows_busy = opt_int(svc->options, "prefill-rows-busy");
+	worker->run_ahead = opt_bool(svc->options, "run-ahead");
 	worker->prefix_cache = opt_bool(svc->options, "prefix-cache");
 	worker->prefix_identity =
 		prefix_start((const uint64_t[2]){info->identity.low, info->identity.high});
@@ -247,6 +278,7 @@ static void stop(struct svc *svc)
 	free(worker->step);
 	free(worker->tokens);
 	free(worker->may_go);
+	ahead_close(worker);
 	free(worker);
 	svc->role_state = NULL;
 }

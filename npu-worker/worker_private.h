@@ -4,6 +4,7 @@
  *   worker.c    life cycle, slots that come and go
  *   schedule.c  who is admitted, how many positions each takes in the next step
  *   batch.c     the step: ids in, logits out, commit, pass on
+ *   ahead.c     the next step, while the samplers draw
  *   sequence.c  a slot as the worker sees it: pages, row, adoption from another worker
  *   weights.c   the packed weights' segment: built once, attached to afterwards */
 #pragma once
@@ -27,6 +28,29 @@ struct sequence {
 	uint32_t n_pages;
 	uint32_t *pages; /* private copy of the page table, [pages_per_sequence] */
 	uint32_t n_take; /* positions of this step */
+	/* Its next position was computed before its token was drawn (ahead.c), with this result. */
+	bool computed;
+	enum svc_code status;
+};
+
+/* A sequence that a sampler has, as the step behind it needs it: what stood in the body when it was
+ * passed on. */
+struct ahead {
+	uint32_t slot;
+	uint64_t generation;
+	uint32_t n_kv, row, n_pages;
+	uint32_t *pages; /* [pages_per_sequence] */
+	int32_t guess;	 /* the likeliest token, for position n_kv */
+	float hit;	 /* how often the guess was right, of late */
+	bool drawn;	 /* seen to be right */
+	bool computed;
+	enum svc_code status;
+};
+
+/* How often a request's guesses were right, of late. */
+struct hit {
+	uint64_t generation;
+	float rate;
 };
 
 /* What steps cost here, measured as they run. */
@@ -51,6 +75,11 @@ struct worker {
 	uint64_t collected_us, deferred_us;
 	int64_t rows_alone, rows_busy; /* options */
 	struct pace pace;
+	bool run_ahead;
+	struct ahead *aheads; /* [n_slots] */
+	uint32_t n_aheads;
+	struct hit *hits;      /* [n_table] */
+	uint32_t *ahead_pages; /* backing of ahead.pages */
 	/* One step. */
 	struct engine_seq *step; /* [n_slots] */
 	int32_t *tokens;	 /* [WORKER_MAX_ROWS] */
@@ -72,8 +101,30 @@ void schedule_learn(struct worker *worker, uint32_t n_decode, uint32_t n_prompt,
 
 /* ---- batch.c */
 
-/* One pass over the planned positions; commits and passes on what is ready to be sampled. */
-void batch_run(struct worker *worker);
+/* One pass over the planned positions; commits and passes on what is ready to be sampled. `ahead`:
+ * the guesses too (ahead.c). */
+void batch_run(struct worker *worker, bool ahead);
+/* Commits and passes on what was computed before its token was drawn. */
+void batch_commit_computed(struct worker *worker);
+
+/* ---- ahead.c */
+
+SVC_CHECKED enum svc_code ahead_open(struct worker *worker, struct svc_err *err);
+void ahead_close(struct worker *worker);
+/* The sequence is about to be passed to a sampler: reserves a page for the next position and notes
+ * the likeliest token. */
+void ahead_note(struct worker *worker, struct sequence *sequence);
+/* Nothing but generation waits, and the guesses are likely to be right. */
+bool ahead_is_worth_it(struct worker *worker);
+/* The guesses as sequences of a step, behind those already in it; returns how many. tokens: room
+ * for as many ids. */
+uint32_t ahead_append(struct worker *worker, struct engine_seq *step, int32_t *tokens);
+/* The engine asks between layers (context: the svc): false as soon as a draw differs. */
+bool ahead_goes_on(void *context);
+/* The step with the guesses is complete; step: as ahead_append filled it. */
+void ahead_done(struct worker *worker, const struct engine_seq *step);
+/* The sequence came back: was its next position computed already? Sets `computed`. */
+void ahead_take(struct worker *worker, struct sequence *sequence);
 
 /* ---- weights.c */
 

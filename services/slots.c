@@ -125,6 +125,8 @@ enum svc_code svc_slot_pass(struct svc *svc, uint32_t slot, struct slot_state *m
 		return SVC_STALE;
 	}
 	atomic_fetch_add_explicit(&svc->run.ctl->incs[svc->run.me].handed, 1, memory_order_relaxed);
+	if (owner && atomic_load(&svc->run.ctl->incs[owner].awake))
+		return SVC_OK;
 	if (owner)
 		svc_hint(svc, owner, slot);
 	else if (slot_stage_role(stage) == ROLE_GATEWAY)

@@ -166,6 +166,7 @@ enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t ins
 	atomic_store(&entry->beat, 1);
 	for (size_t i = 0; i < sizeof entry->gauge / sizeof *entry->gauge; i++)
 		atomic_store(&entry->gauge[i], 0);
+	atomic_store(&entry->awake, 0);
 	set_status(run, role, INC_STARTING);
 	uint32_t counted = instance < CTL_INSTANCES ? instance : CTL_INSTANCES - 1;
 	atomic_fetch_add(&run->ctl->counters.starts[role][counted], 1);

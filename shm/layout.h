@@ -55,10 +55,11 @@ enum inc_gauge {
 	GAUGE_PREFILL_TOKENS, /* npu-worker: prompt positions computed */
 	GAUGE_DECODE_TOKENS,  /* npu-worker: generated positions computed */
 	GAUGE_STEPS,	      /* npu-worker: passes over the weights */
+	GAUGE_AHEAD_TOKENS,   /* npu-worker: of those generated, computed before they were drawn */
 	GAUGE_SAMPLED,	      /* sampler: turns */
 	GAUGE_TOKENIZED,      /* tokenizer: prompts */
 	GAUGE_REQUESTS,	      /* gateway: requests admitted */
-	GAUGE_COUNT = 12
+	GAUGE_COUNT = 11
 };
 
 struct inc_entry {
@@ -79,6 +80,9 @@ struct inc_entry {
 	_Atomic uint64_t handed; /* slots handed on */
 	_Atomic uint64_t busy_us;
 	_Atomic uint64_t gauge[GAUGE_COUNT];
+	/* 1: it looks at the slots that it passed on, again and again: a hint for one of them is
+	 * spared. Set to 0 before a last look, and then it sleeps. */
+	_Atomic uint64_t awake;
 	/* Written by others. */
 	_Atomic uint64_t
 		fenced; /* == number: another process has fenced this one; it must leave with 75 */
@@ -248,7 +252,9 @@ struct body {
 	_Atomic uint32_t row;	   /* logits row + 1; 0: none */
 	_Atomic uint32_t worker;   /* incarnation entry to come back to */
 	_Atomic uint32_t n_cached; /* prompt positions that came from the prefix cache */
-	uint8_t pad3[4];
+	/* 1: while the slot is with the sampler, `worker` may be computing the step behind n_kv:
+	 * it writes the next position's KV and the other logits row. */
+	_Atomic uint32_t ahead;
 	_Atomic uint64_t first_us, last_us; /* CLOCK_MONOTONIC of the first and last logits */
 	uint8_t pad4[24];
 	/* Sampler's line. */

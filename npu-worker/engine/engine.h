@@ -102,6 +102,10 @@ struct engine_hooks {
 	/* Called from the caller's thread between pieces of work, many times a second. NULL is
 	 * fine. */
 	void (*beat)(void *context);
+	/* Called from the caller's thread between layers; false: the step is abandoned, and
+	 * engine_step says SVC_CANCELLED. What it wrote to KV pages is worth nothing, no logits
+	 * were written. NULL is fine. */
+	bool (*goes_on)(void *context);
 	/* NULL in ordinary service. The operations between matrix products then run in the caller's
 	 * thread alone, so that records come one at a time; their bits are the same. */
 	void (*probe)(void *context, const struct engine_record *record);
@@ -131,6 +135,6 @@ struct engine_batch {
 /* One step for all sequences: their tokens' keys and values are written to their pages, and the
  * logits that are asked for to theirs. A sequence that fails leaves the others as they are. Fails
  * as a whole (SVC_INVALID) only if the batch is larger than max_rows or max_seqs, or no pages were
- * set. */
+ * set, or if its hook abandoned it (SVC_CANCELLED). */
 SVC_CHECKED enum svc_code engine_step(struct engine *engine, const struct engine_batch *batch,
 				      struct svc_err *err);

@@ -287,8 +287,12 @@ enum svc_code engine_step(struct engine *engine, const struct engine_batch *batc
 		return SVC_OK;
 	attend_plan(&step);
 	run_rows(&step, rows_embed, step.n_rows);
-	for (step.layer = 0; step.layer < engine->info.config.n_layers; step.layer++)
+	for (step.layer = 0; step.layer < engine->info.config.n_layers; step.layer++) {
 		run_layer(&step);
+		if (batch->hooks && batch->hooks->goes_on &&
+		    !batch->hooks->goes_on(batch->hooks->context))
+			return svc_fail(err, SVC_CANCELLED, __func__, "the step was abandoned");
+	}
 	run_heads(&step);
 	for (uint32_t r = 0; r < step.n_rows; r++) {
 		if (atomic_load_explicit(&engine->rows[r].bad, memory_order_relaxed))

@@ -86,11 +86,19 @@ def test_all_die_at_once(pipeline, undisturbed):
 
 def test_a_worker_dies_again_and_again(pipeline, undisturbed):
     """Every death is survived as long as there is progress in between."""
+    start = sum_of(pipeline, "lockstep_generated_tokens_total")
+    whole = start + sum(body["max_tokens"] for body in BODIES[:2])
+
+    def progress(told):
+        return sum_of(pipeline, "lockstep_generated_tokens_total") > min(told, whole - 1)
+
     def disturb():
         for _ in range(4):
             pipeline.kill("npu-worker")
+            told = sum_of(pipeline, "lockstep_generated_tokens_total")
             pipeline.start("npu-worker")
             pipeline.wait_ready()
+            until(lambda: progress(told))
     assert read_through(pipeline, BODIES[:2], 3, disturb) == undisturbed[:2]
 
 

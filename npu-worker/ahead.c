@@ -1,0 +1,222 @@
+/* Running ahead: while the samplers draw, the next step is computed for the likeliest tokens. What
+ * a sampler then draws decides: the same token, and the step is done already; another, and the step
+ * is dropped, at once if it still runs. A step's bits don't depend on when it was computed.
+ *
+ * While a sampler owns a slot its body is not read or written here. The step writes only the
+ * position behind the committed ones, in a page reserved before, and the logits row of the other
+ * parity. `ahead` in the body tells who takes the slot over that this may be going on. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "npu-worker/worker_private.h"
+
+/* Draws that are to turn out as guessed, all together, for a step ahead to be worth its while: a
+ * dropped one delays nobody much, but takes a core's time from the samplers. */
+#define WORTH_IT 0.5f
+/* What is assumed of a request that samples, until it has shown how likely its likeliest tokens
+ * are. */
+#define HIT_SAMPLED 0.7f
+#define LANES	    16u
+
+enum svc_code ahead_open(struct worker *worker, struct svc_err *err)
+{
+	const struct shm_run *run = &worker->svc->run;
+	uint32_t per = worker->pages_per_sequence;
+	worker->aheads = calloc(run->n_slots, sizeof *worker->aheads);
+	worker->hits = calloc(run->n_table, sizeof *worker->hits);
+	worker->ahead_pages = calloc((size_t)run->n_slots * per, sizeof *worker->ahead_pages);
+	if (!worker->aheads || !worker->hits || !worker->ahead_pages)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	for (uint32_t i = 0; i < run->n_slots; i++)
+		worker->aheads[i].pages = worker->ahead_pages + (size_t)i * per;
+	return SVC_OK;
+}
+
+void ahead_close(struct worker *worker)
+{
+	free(worker->aheads);
+	free(worker->hits);
+	free(worker->ahead_pages);
+}
+
+/* The lowest index of the largest. Only a guess, so NaNs may fall where they like. */
+static int32_t likeliest(const float *logits, uint32_t n)
+{
+	float best[LANES];
+	for (uint32_t l = 0; l < LANES; l++)
+		best[l] = l < n ? logits[l] : logits[0];
+	for (uint32_t i = 0; i + LANES <= n; i += LANES)
+		for (uint32_t l = 0; l < LANES; l++)
+			best[l] = logits[i + l] > best[l] ? logits[i + l] : best[l];
+	float most = best[0];
+	for (uint32_t l = 1; l < LANES; l++)
+		most = best[l] > most ? best[l] : most;
+	for (uint32_t i = n / LANES * LANES; i < n; i++)
+		most = logits[i] > most ? logits[i] : most;
+	for (uint32_t i = 0; i < n; i++)
+		if (logits[i] == most)
+			return (int32_t)i;
+	return 0;
+}
+
+/* Swapped, not overwritten: every entry keeps a page table's memory. */
+static void drop_entry(struct worker *worker, uint32_t i)
+{
+	struct ahead *last = &worker->aheads[--worker->n_aheads], dropped = worker->aheads[i];
+	worker->aheads[i] = *last;
+	*last = dropped;
+}
+
+static struct hit *hit_of(struct worker *worker, const struct sequence *sequence)
+{
+	struct hit *hit = &worker->hits[sequence->slot];
+	uint64_t generation = sequence->body->generation;
+	if (hit->generation != generation) {
+		bool greedy = sequence->body->params.temperature == 0;
+		*hit = (struct hit){generation, greedy ? 1 : HIT_SAMPLED};
+	}
+	return hit;
+}
+
+/* It ends with the token that is drawn now: nothing follows. */
+static bool ends_now(const struct worker *worker, const struct sequence *sequence)
+{
+	uint32_t most = sequence->body->params.max_tokens,
+		 made = sequence->n_known - sequence->n_prompt;
+	return sequence->n_known + 1 >= worker->svc->run.ctx || (most && made + 1 >= most);
+}
+
+void ahead_note(struct worker *worker, struct sequence *sequence)
+{
+	const struct shm_run *run = &worker->svc->run;
+	bool possible = worker->run_ahead && !worker->svc->draining &&
+			worker->n_aheads < run->n_slots && sequence->n_kv == sequence->n_known &&
+			!ends_now(worker, sequence) &&
+			sequence_reserve(worker, sequence, sequence->n_kv + 1);
+	atomic_store(&sequence->body->ahead, possible);
+	if (!possible)
+		return;
+	struct ahead *ahead = &worker->aheads[worker->n_aheads++];
+	ahead->slot = sequence->slot;
+	ahead->generation = sequence->body->generation;
+	ahead->n_kv = sequence->n_kv;
+	ahead->row = sequence->row;
+	ahead->n_pages = sequence->n_pages;
+	memcpy(ahead->pages, sequence->pages, sequence->n_pages * sizeof *ahead->pages);
+	ahead->guess = likeliest(run_logits(run, sequence->row, sequence->n_kv & 1), run->n_vocab);
+	ahead->hit = hit_of(worker, sequence)->rate;
+	ahead->computed = ahead->drawn = false;
+}
+
+static bool is_outstanding(const struct worker *worker, uint32_t slot)
+{
+	for (uint32_t i = 0; i < worker->n_outstanding; i++)
+		if (worker->outstanding[i] == slot)
+			return true;
+	return false;
+}
+
+bool ahead_is_worth_it(struct worker *worker)
+{
+	float all = 1;
+	bool computed = false;
+	for (uint32_t i = worker->n_aheads; i-- > 0;)
+		if (!is_outstanding(worker, worker->aheads[i].slot))
+			drop_entry(worker, i);
+	for (uint32_t i = 0; i < worker->n_aheads; i++) {
+		all *= worker->aheads[i].hit;
+		computed |= worker->aheads[i].computed;
+	}
+	if (worker->n_aheads == 0 || computed || all < WORTH_IT || worker->n_waiting ||
+	    worker->svc->draining)
+		return false;
+	/* Prompts have time: their steps are long against a sampler's turn. */
+	for (uint32_t i = 0; i < worker->n_sequences; i++)
+		if (!sequence_is_decode(&worker->sequences[i]) ||
+		    sequence_is_scoring(&worker->sequences[i]))
+			return false;
+	return true;
+}
+
+uint32_t ahead_append(struct worker *worker, struct engine_seq *step, int32_t *tokens)
+{
+	const struct shm_run *run = &worker->svc->run;
+	for (uint32_t i = 0; i < worker->n_aheads; i++) {
+		const struct ahead *ahead = &worker->aheads[i];
+		tokens[i] = ahead->guess;
+		step[i] = (struct engine_seq){
+			.tokens = &tokens[i],
+			.n_tokens = 1,
+			.pos = ahead->n_kv,
+			.pages = ahead->pages,
+			.n_pages = ahead->n_pages,
+			.n_logits = 1,
+			.logits = run_logits(run, ahead->row, (ahead->n_kv + 1) & 1),
+			.logits_stride = run->n_vocab,
+		};
+	}
+	return worker->n_aheads;
+}
+
+/* A slot that came back is mine: its body may be read. */
+static bool is_as_guessed(const struct worker *worker, struct ahead *ahead)
+{
+	const struct shm_run *run = &worker->svc->run;
+	struct slot_state state = slot_load(run, ahead->slot);
+	if (state.stage == STAGE_SAMPLE || ahead->drawn)
+		return true;
+	if (state.stage != STAGE_COMPUTE || state.owner != run->me)
+		return false;
+	struct body *body = body_get(run, state.body, ahead->slot);
+	const int32_t *ids =
+		body ? body_region(run, body, REGION_IDS, (ahead->n_kv + 1ull) * 4, NULL) : NULL;
+	ahead->drawn = ids && body->generation == ahead->generation &&
+		       body_n_ids(run, body) == ahead->n_kv + 1 && ids[ahead->n_kv] == ahead->guess;
+	return ahead->drawn;
+}
+
+bool ahead_goes_on(void *context)
+{
+	struct svc *svc = context;
+	struct worker *worker = svc->role_state;
+	for (uint32_t i = 0; i < worker->n_aheads; i++)
+		if (!is_as_guessed(worker, &worker->aheads[i]))
+			return false;
+	return !svc->leaving;
+}
+
+void ahead_done(struct worker *worker, const struct engine_seq *step)
+{
+	for (uint32_t i = 0; i < worker->n_aheads; i++) {
+		worker->aheads[i].computed = true;
+		worker->aheads[i].status = step[i].status;
+	}
+}
+
+void ahead_take(struct worker *worker, struct sequence *sequence)
+{
+	const struct shm_run *run = &worker->svc->run;
+	sequence->computed = false;
+	atomic_store(&sequence->body->ahead, 0);
+	for (uint32_t i = 0; i < worker->n_aheads; i++) {
+		const struct ahead *ahead = &worker->aheads[i];
+		if (ahead->slot != sequence->slot)
+			continue;
+		const int32_t *ids = body_region(run, sequence->body, REGION_IDS,
+						 sequence->n_known * sizeof *ids, NULL);
+		bool same = ahead->generation == sequence->body->generation &&
+			    ahead->n_kv == sequence->n_kv && ahead->row == sequence->row &&
+			    sequence->n_known == sequence->n_kv + 1 &&
+			    ahead->n_pages == sequence->n_pages &&
+			    memcmp(ahead->pages, sequence->pages,
+				   ahead->n_pages * sizeof *ahead->pages) == 0;
+		bool hit = same && ids && ids[ahead->n_kv] == ahead->guess;
+		if (same)
+			hit_of(worker, sequence)->rate +=
+				((hit ? 1 : 0) - hit_of(worker, sequence)->rate) / 8;
+		sequence->computed = hit && ahead->computed;
+		sequence->status = ahead->status;
+		drop_entry(worker, i);
+		return;
+	}
+}
