@@ -18,6 +18,7 @@ int cli_model(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_trace(int argc, char **argv);
 int cli_restart(int argc, char **argv);
+int cli_verify(int argc, char **argv);
 
 /* Parses a command's options; prints help or the error. true: go on; else *ret_status is the exit
  * status. */

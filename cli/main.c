@@ -15,6 +15,7 @@ static const struct cli_command commands[] = {
 	{"trace", "where a token's time goes: a table, a file for a timeline viewer", cli_trace},
 	{"bench", "tokens per second, in process or through a server", cli_bench},
 	{"model", "inspect a model file", cli_model},
+	{"verify", "where and why two executions differ", cli_verify},
 };
 
 static int usage(FILE *out)

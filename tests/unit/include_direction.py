@@ -1,6 +1,6 @@
 """Holds the direction of includes: a room sees only the rooms before it, and the four services never see each other.
 
-    base  <-  model, proto, shm  <-  services  <-  tokenizer, sampler, gateway, npu-worker  <-  keeper, cli
+    base  <-  model, proto, shm  <-  services  <-  tokenizer, sampler, gateway, npu-worker  <-  verify  <-  keeper, cli
 
 The same holds for what a room links (USES in its CMakeLists.txt).
 """
@@ -15,6 +15,7 @@ LEVELS = [
     ["model", "proto", "shm"],
     ["services"],
     ["tokenizer", "sampler", "gateway", "npu-worker"],
+    ["verify"],
     ["keeper", "cli"],
 ]
 ROOMS = [room for level in LEVELS for room in level]

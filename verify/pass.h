@@ -1,0 +1,41 @@
+/* verify/pass.h: tokens through an engine, from the empty state or from one that was restored, with
+ * or without a recorder; what capture, replay and the divergence instruments are made of. */
+#pragma once
+#include "verify/record.h"
+#include "verify/rig.h"
+
+struct vfy_hash128 {
+	uint64_t low, high;
+};
+
+/* Of every position that was fed: the state after it, and its logits (zeros where none were asked
+ * for). Taken from memory after each step, whether anything is recorded or not. */
+struct vfy_trace {
+	uint32_t n;
+	struct vfy_hash128 *state, *logits; /* [n] */
+};
+void vfy_trace_free(struct vfy_trace *trace);
+
+struct vfy_pass {
+	struct vfy_rig *rig;
+	int32_t *tokens;   /* [n_prompt + n_new] */
+	uint32_t n_prompt; /* >= 1 */
+	uint32_t n_new;	   /* tokens behind the prompt; the last one is not fed */
+	bool forced;	   /* all tokens are given; else those behind the prompt are the argmax */
+	bool all_logits;   /* of prompt positions, too */
+	uint32_t answer_chunk; /* forced positions behind the prompt per step; 1: one by one */
+	struct vfy_recorder *recorder; /* NULL: none */
+	/* The other side of a test arithmetic or a seeded fault; NULL: none. Its probe is replaced
+	 * by the recorder's. */
+	const struct engine_hooks *hooks;
+	/* After each step, with the recorder's records in execution order. NULL: they pile up until
+	 * the end. */
+	enum svc_code (*emit)(void *context, struct vfy_recorder *recorder, struct svc_err *err);
+	void *context;
+};
+/* The positions that a pass feeds. */
+uint32_t vfy_pass_fed(const struct vfy_pass *pass);
+
+/* Runs from position 0. ret_trace NULL is fine; else the caller frees it. */
+SVC_CHECKED enum svc_code vfy_pass_run(const struct vfy_pass *pass, struct vfy_trace *ret_trace,
+				       struct svc_err *err);
