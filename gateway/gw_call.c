@@ -440,7 +440,8 @@ void gw_call_keep_alive(struct gateway *gateway, struct gw_call *call)
 	if (!call->streaming || svc_now_us() - call->written_us < gateway->keep_alive_us ||
 	    !gw_http_reply_has_room(call->exchange))
 		return;
-	gw_http_reply_write(call->exchange, span_of(": waiting\n\n"));
+	/* Without an empty line: OpenAI's client makes an event of one that follows a comment. */
+	gw_http_reply_write(call->exchange, span_of(": waiting\n"));
 	call->written_us = svc_now_us();
 	gateway->metrics.keep_alives++;
 }

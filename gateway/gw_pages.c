@@ -3,22 +3,6 @@
 
 #include "gateway/gw_state.h"
 
-void gw_serve_root(void *context, struct gw_http_exchange *exchange)
-{
-	const struct gateway *gateway = context;
-	struct buf page = {0};
-	buf_print(&page,
-		  "Lockstep %s serves %s.\n\n"
-		  "POST /v1/chat/completions  /v1/completions  /tokenize  /detokenize  "
-		  "/apply-template\n"
-		  "GET  /v1/models  /ready  /live  /health  /metrics\n\n"
-		  "An OpenAI client's base URL is this address with /v1 at its end.\n",
-		  LOCKSTEP_VERSION, gateway->model_name);
-	gw_http_reply(exchange, 200, "text/plain; charset=utf-8",
-		      (struct span){page.ptr, page.len});
-	buf_free(&page);
-}
-
 void gw_serve_live(void *context, struct gw_http_exchange *exchange)
 {
 	(void)context;

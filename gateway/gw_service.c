@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "gateway/gw_state.h"
+#include "gateway/gw_status.h"
 #include "services/slots.h"
 
 #define QUARANTINE_EVERY_US 1000000u
@@ -128,6 +129,9 @@ static const struct gw_route routes[] = {
 	{"GET", "/live", gw_serve_live, true},
 	{"GET", "/metrics", gw_serve_metrics, false},
 	{"GET", "/", gw_serve_root, true},
+	{"GET", "/ui", gw_serve_chat_page, true},
+	{"GET", "/ui/pipeline", gw_serve_pipeline_page, true},
+	{"GET", "/status", gw_serve_status, false},
 };
 
 /* The client's own, if it is short and plain, so that its logs and ours can be put together. */
@@ -240,6 +244,7 @@ static void tick(struct svc *svc)
 	vocab_look(gateway);
 	gw_ready_look(gateway);
 	gw_access_look(gateway);
+	gw_watch_look(gateway->watch, &svc->run, now);
 	calls_look(gateway);
 	gw_detached_look(gateway);
 	if (now - gateway->quarantine_us > QUARANTINE_EVERY_US) {
@@ -380,7 +385,8 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	LIST_INIT(&gateway->detached);
 	gateway->by_slot = calloc(svc->run.n_table, sizeof(struct gw_call *));
 	gateway->read_here = calloc(svc->run.n_table, sizeof *gateway->read_here);
-	if (!gateway->by_slot || !gateway->read_here)
+	gateway->watch = gw_watch_new(&svc->run);
+	if (!gateway->by_slot || !gateway->read_here || !gateway->watch)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	limits_set(gateway);
 	vocab_look(gateway);
@@ -401,6 +407,7 @@ static void stop(struct svc *svc)
 		close(gateway->claim_fd);
 	free(gateway->by_slot);
 	free(gateway->read_here);
+	gw_watch_free(gateway->watch);
 	free(gateway);
 	svc->role_state = NULL;
 }

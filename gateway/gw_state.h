@@ -91,6 +91,7 @@ struct gateway {
 	uint64_t *read_here;	  /* [n_table]: generation that this process has read there */
 	uint64_t missing_since_us[ROLE_COUNT]; /* 0: the role has a ready instance */
 	struct gw_metrics metrics;
+	struct gw_watch *watch; /* gw_status.h */
 };
 
 /* gw_admit.c: a request becomes slots and a call. SVC_BUSY: the queue is full. */
@@ -160,9 +161,14 @@ void gw_ready_look(struct gateway *gateway);
 enum shm_role gw_ready_missing(const struct gateway *gateway);
 
 /* gw_pages.c: what needs no pipeline. */
-void gw_serve_root(void *context, struct gw_http_exchange *exchange);
 void gw_serve_live(void *context, struct gw_http_exchange *exchange);
 void gw_serve_ready(void *context, struct gw_http_exchange *exchange);
 void gw_serve_models(void *context, struct gw_http_exchange *exchange);
 void gw_serve_model(void *context, struct gw_http_exchange *exchange);
 void gw_serve_metrics(void *context, struct gw_http_exchange *exchange);
+
+/* gw_ui.c: pages for a browser, and what they show. */
+void gw_serve_root(void *context, struct gw_http_exchange *exchange);
+void gw_serve_chat_page(void *context, struct gw_http_exchange *exchange);
+void gw_serve_pipeline_page(void *context, struct gw_http_exchange *exchange);
+void gw_serve_status(void *context, struct gw_http_exchange *exchange);

@@ -202,6 +202,12 @@ CHAT_PROMPT = '{"messages":[{"role":"user","content":"hällo"}],"add_generation_
 
 def test_pages(gateway):
     assert "POST /v1/chat/completions" in gateway.get("/")
+    status, fields, page = gateway.request("GET", "/", None, {"Accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"})
+    assert status == 200 and page.startswith(b"<!doctype html>") and b"@NONCE@" not in page and b"@STYLE@" not in page
+    nonce = re.search(r"script-src 'nonce-(\w{32})'", fields["Content-Security-Policy"])[1]
+    assert page.count(f'nonce="{nonce}"'.encode()) == 2
+    assert nonce.encode() not in gateway.request("GET", "/ui")[2]
+    assert b"Pipeline" in gateway.request("GET", "/ui/pipeline")[2]
     assert json.loads(gateway.get("/live"))["status"] == "ok"
     assert json.loads(gateway.get("/ready"))["status"] == "ok"
     assert json.loads(gateway.get("/health"))["status"] == "ok"
@@ -211,6 +217,20 @@ def test_pages(gateway):
     assert json.loads(gateway.get("/v1/models/other", 404))["error"]["code"] == "model_not_found"
     assert json.loads(gateway.get("/v2", 404))["error"]["code"] == "not_found"
     assert json.loads(gateway.get("/v1/completions", 405))["error"]["code"] == "method_not_allowed"
+
+
+def test_status(slow):
+    first = json.loads(slow.get("/status"))
+    assert first["ready"] and {process["role"] for process in first["processes"]} >= {"gateway", "tokenizer"}
+    assert [event["number"] for event in first["events"]] == list(range(1, first["next"]))
+    assert {event["kind"] for event in first["events"]} >= {"ready"}
+    connection = slow.open_stream("/v1/completions", prompt="x" * 40, stream=True)
+    read_events(connection, 2)
+    then = json.loads(slow.get(f"/status?after={first['next']}"))
+    request, = then["requests"]
+    assert request["prompt"] == 40 and request["tokens"] >= 1 and request["gateway"] == then["me"]
+    assert all(event["number"] >= first["next"] for event in then["events"])
+    connection.close()
 
 
 def test_metrics_are_well_formed(gateway):
@@ -414,6 +434,14 @@ def test_an_error_event_raises_in_the_openai_client(slow):
     assert "not numbers" in str(error.value)
 
 
+def test_comments_between_events_are_nothing_to_the_openai_client():
+    with gateway_with("--keep-alive-s", 0.05, step_us=150000) as server:
+        client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+        parts = client.completions.create(model="echo", prompt="abc", stream=True)
+        assert "".join(part.choices[0].text for part in parts) == "abc"
+        assert server.metric("lockstep_sse_keep_alives_total") >= 3
+
+
 def test_options():
     with gateway_with("--strict", "--trust-request-chat-template") as server:
         error = server.post("/v1/completions", 400, prompt="x", tempurature=1)["error"]
@@ -433,9 +461,9 @@ def test_many_at_once(gateway):
 
 def test_waiting_streams_get_comment_lines(slow):
     with slow.open_stream("/v1/completions", prompt="!wait", stream=True) as connection:
-        text = read_until(connection, b": waiting\n\n")
+        text = read_until(connection, b": waiting\n")
         assert b"text/event-stream" in text and b"\nid: " not in text
-        read_until(connection, b": waiting\n\n")
+        read_until(connection, b": waiting\n")
 
 
 @pytest.mark.parametrize("prompt, stream", [("!wait", False), ("!wait", True), ("!flood", False), ("!flood", True)])
@@ -589,7 +617,11 @@ def test_a_successor_frees_what_a_killed_gateway_left():
 def blocks_of(text):
     """The events as sent, without the head, the chunks' frames and comment lines."""
     body = re.sub(rb"\r\n[0-9a-f]+\r\n|^.*?\r\n\r\n[0-9a-f]+\r\n", b"", text, count=0, flags=re.S)
-    return [block for block in body.decode().split("\n\n") if block.startswith(("id: ", "data: "))]
+    return events_in(body.decode())
+
+
+def events_in(text):
+    return [block for block in re.sub(r"^:.*\n", "", text, flags=re.M).split("\n\n") if block.startswith(("id: ", "data: "))]
 
 
 def id_of(block):
@@ -609,7 +641,7 @@ def read_events(connection, n):
 def whole_stream(server, headers=(), method="POST", path="/v1/completions", **body):
     status, _, data = server.request(method, path, body or None, headers)
     assert status == 200, data
-    return [block for block in data.decode().split("\n\n") if block.startswith(("id: ", "data: "))]
+    return events_in(data.decode())
 
 
 def contents(blocks):

@@ -142,10 +142,13 @@ class Stream:
         self.connection.close()
 
     def _block(self):
-        """The lines up to an empty one; [] at the reply's end."""
+        """The lines up to an empty one, but for comments; [] at the reply's end."""
         lines = []
         while True:
             line = self.response.readline()
+            if line.startswith(b":"):
+                self.comments.append(line[:-1].decode())
+                continue
             if not line:
                 assert not lines, "the stream ended within an event"
                 return []
@@ -156,10 +159,6 @@ class Stream:
 
     def __iter__(self):
         while lines := self._block():
-            if lines[0].startswith(":"):
-                assert len(lines) == 1
-                self.comments.append(lines[0])
-                continue
             assert not self.done and not self.error, lines
             if lines[0].startswith("id: "):
                 self.ids.append(lines.pop(0)[4:])

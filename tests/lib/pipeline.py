@@ -34,10 +34,11 @@ def model_path(name=SMOLLM2):
 
 
 class Pipeline(Api):
-    """options: {role: [words]}; instances: {role: how many}; env: added to every process's."""
+    """options: {role: [words]}; instances: {role: how many}; env: added to every process's; port: several
+    gateways need one of their own choice."""
 
-    def __init__(self, model=None, options=None, instances=None, env=None):
-        super().__init__(None)
+    def __init__(self, model=None, options=None, instances=None, env=None, port=None):
+        super().__init__(port)
         # A machine that runs tests is busy: a process that waits for a core is not to count as frozen.
         self.model, self.env = model or model_path(), {**os.environ, "LOCKSTEP_STALL_MS": "30000", **(env or {})}
         self.options = {role: list((options or {}).get(role, [])) for role in ROLES}

@@ -1,0 +1,156 @@
+// A person before the page, in a real browser: node browser.mjs URL CHROMIUM FOLDER. Prints what was seen as JSON; leaves
+// screenshots in FOLDER. Kills one npu-worker and one gateway of the pipeline behind URL, by what /status says of them.
+import { mkdtempSync, rmSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const [url, executablePath, folder] = process.argv.slice(2);
+const home = mkdtempSync(join(tmpdir(), "browser-"));
+// Nothing of the browser's own may look for the network.
+const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+	"--disable-component-update", "--disable-sync"];
+const context = await chromium.launchPersistentContext(home, { executablePath, headless: true, args, acceptDownloads: true,
+	viewport: { width: 1200, height: 800 }, colorScheme: "light" });
+context.setDefaultTimeout(60000);
+const page = context.pages()[0];
+const seen = { errors: [], elsewhere: [] };
+page.on("console", (message) => {
+	// A killed gateway's connections are reported here too.
+	if (message.type() === "error" && !/ERR_|Failed to load resource/.test(message.text())) seen.errors.push(message.text());
+});
+page.on("pageerror", (error) => seen.errors.push(String(error)));
+page.on("request", (request) => {
+	if (!request.url().startsWith(url) && !/^(data|blob):/.test(request.url())) seen.elsewhere.push(request.url());
+});
+
+const shot = (name) => page.screenshot({ path: join(folder, name + ".png") });
+const status = async () => (await fetch(url + "/status")).json();
+const body = () => page.locator(".message.assistant .body").last();
+const ended = () => page.waitForFunction(() => document.getElementById("send").textContent === "Send");
+
+async function settings(values) {
+	await page.keyboard.press("Alt+s");
+	for (const [name, value] of Object.entries(values)) await page.locator(`#settings [name=${name}]`).fill(String(value));
+	await page.locator("#settings button[value=ok]").click();
+}
+
+async function ask(text) {
+	await page.locator("#text").fill(text);
+	await page.keyboard.press("Enter");
+}
+
+async function question() {
+	const answer = await page.goto(url + "/");
+	seen.policy = answer.headers()["content-security-policy"];
+	await page.waitForFunction(() => document.getElementById("dot").classList.contains("good"));
+	seen.model = await page.locator("#model").textContent();
+	await shot("empty");
+	await settings({ temperature: 0 });
+	await ask("What is the capital of France?");
+	await page.waitForFunction(() => document.querySelectorAll(".message.assistant .t").length > 5);
+	await ended();
+	seen.answer = await body().innerText();
+	seen.foot = await page.locator(".message.assistant .soft").last().textContent();
+	await body().locator(".t", { hasText: "Paris" }).hover();
+	seen.tip = await page.locator("#tip").innerText();
+	await shot("probabilities");
+	await page.keyboard.press("Alt+r");
+	await page.waitForFunction(() => document.getElementById("send").textContent === "Stop");
+	await ended();
+	seen.again = await body().innerText();
+}
+
+async function keeping() {
+	await settings({ system: "Answer in one word." });
+	await page.keyboard.press("Alt+n");
+	await ask("Write Python code that prints the numbers from 1 to 10, in a fenced block.");
+	await ended();
+	await shot("code");
+	await page.reload();
+	seen.kept = await page.locator("#chats li").count();
+	seen.keptAnswer = (await body().innerText()).length > 0;
+	await page.keyboard.press("Alt+ArrowDown");
+	await page.waitForFunction(() => document.querySelector(".message.assistant .body")?.textContent.includes("Paris"));
+	const [file] = await Promise.all([page.waitForEvent("download"), page.getByText("Export JSON").click()]);
+	const exported = JSON.parse(await readFile(await file.path(), "utf8"));
+	seen.exported = [exported.messages.length, exported.messages[1].tokens.length, exported.model];
+	await settings({ system: "" });
+}
+
+async function stopping() {
+	await page.keyboard.press("Alt+n");
+	await ask("Tell me a very long story about a lighthouse.");
+	await page.waitForFunction(() => document.querySelectorAll(".message.assistant .t").length > 10);
+	await page.keyboard.press("Escape");
+	await ended();
+	seen.stopped = await page.locator(".message.assistant .soft").last().textContent();
+	for (let tries = 0; (seen.left = (await status()).requests.length) && tries < 100; tries++) await page.waitForTimeout(50);
+}
+
+// The gateway that holds the stream dies in its middle: the page goes on at the other one.
+async function gatewayDies() {
+	await settings({ max_tokens: 150 });
+	await page.keyboard.press("Alt+n");
+	await ask("Tell me a very long story about a lighthouse.");
+	await page.waitForFunction(() => document.querySelectorAll(".message.assistant .t").length > 10);
+	const now = await status();
+	process.kill(now.processes.find((each) => each.epoch === now.requests[0].gateway).pid, "SIGKILL");
+	await ended();
+	seen.goneOn = [await body().innerText(), await page.locator(".message.assistant .soft").last().textContent()];
+	await page.keyboard.press("Alt+r");
+	await page.waitForFunction(() => document.getElementById("send").textContent === "Stop");
+	await ended();
+	seen.undisturbed = await body().innerText();
+	await settings({ max_tokens: "" });
+}
+
+async function looks() {
+	await page.locator("#theme").click();
+	seen.theme = await page.evaluate(() => document.documentElement.dataset.theme);
+	await shot("dark");
+	await page.setViewportSize({ width: 390, height: 844 });
+	await page.locator("#menu").click();
+	await page.waitForTimeout(300);
+	await shot("phone-menu");
+	await page.locator("#chats .open").first().click();
+	await page.waitForTimeout(300);
+	await shot("phone");
+	seen.wide = await page.evaluate(() => document.documentElement.scrollWidth);
+}
+
+async function pipeline() {
+	await page.setViewportSize({ width: 1200, height: 1000 });
+	await page.goto(url + "/ui/pipeline");
+	await page.waitForFunction(() => document.querySelectorAll(".process.ready").length >= 5);
+	seen.processes = await page.locator(".process").count();
+	await page.locator("#start").click();
+	await page.waitForFunction(() => document.getElementById("story").textContent.length > 60);
+	await page.waitForTimeout(1500);
+	const now = await status();
+	const worker = now.processes.find((each) => each.epoch === now.requests[0].worker);
+	process.kill(worker.pid, "SIGKILL");
+	await page.waitForFunction(() => /went on at npu-worker/.test(document.getElementById("rows").textContent));
+	const length = await page.evaluate(() => document.getElementById("story").textContent.length);
+	await page.waitForFunction((before) => document.getElementById("story").textContent.length > before + 100, length);
+	await page.waitForTimeout(2500);
+	seen.died = await page.evaluate(() => /npu-worker \d+ \(number \d+\) (died|is gone)/.test(document.getElementById("rows").textContent));
+	await shot("pipeline");
+	await page.setViewportSize({ width: 390, height: 844 });
+	await page.waitForTimeout(600);
+	await shot("pipeline-phone");
+	seen.pipelineWide = await page.evaluate(() => document.documentElement.scrollWidth);
+	await page.locator("#start").click();
+}
+
+try {
+	for (const part of [question, keeping, stopping, gatewayDies, looks, pipeline]) await part();
+} catch (error) {
+	await shot("failed");
+	throw error;
+} finally {
+	await context.close();
+	rmSync(home, { recursive: true, force: true });
+}
+console.log(JSON.stringify(seen));
