@@ -96,8 +96,12 @@ static enum svc_code summarise(struct stream *streams, const struct bench_plan *
 	double *ttft = calloc(plan->streams, sizeof *ttft),
 	       *gaps = calloc(plan->streams * plan->tokens, sizeof *gaps);
 	size_t n_gaps = 0;
-	enum svc_code code =
-		ttft && gaps ? SVC_OK : svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	enum svc_code code = SVC_OK;
+	if (!ttft || !gaps) {
+		free(ttft);
+		free(gaps);
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	}
 	*ret = (struct bench_result){.prompt_tokens =
 					     (uint64_t)plan->prompt_tokens * plan->streams};
 	for (uint32_t i = 0; i < plan->streams && code == SVC_OK; i++) {
@@ -136,8 +140,11 @@ static enum svc_code run_once(const struct bench_plan *plan, uint32_t seed,
 	double *gaps = calloc((size_t)plan->streams * plan->tokens, sizeof *gaps);
 	uint32_t started = 0;
 	enum svc_code code = SVC_OK;
-	if (!streams || !gaps)
-		code = svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	if (!streams || !gaps) {
+		free(streams);
+		free(gaps);
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	}
 	for (; code == SVC_OK && started < plan->streams; started++) {
 		struct stream *stream = &streams[started];
 		/* Every stream of every run has a prompt of its own: nothing comes from a cache. */

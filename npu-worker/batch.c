@@ -2,9 +2,9 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "npu-worker/worker_private.h"
-#include "services/fault.h"
 #include "shm/trace.h"
 
 /* Copies the ids that go into this step; false if the body holds ids that aren't tokens. */

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "sampler/sampler.h"
-#include "services/fault.h"
+#include "base/fault.h"
 #include "services/slots.h"
 #include "shm/trace.h"
 #include "shm/vocab.h"

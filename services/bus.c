@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
+#include "base/fault.h"
+
 /* A peer that doesn't read for this many hints looks at all its slots anyway. */
 #define HIGH_WATER 64
 
@@ -135,10 +137,8 @@ void bus_refresh(struct bus *bus)
 	}
 }
 
-void bus_send(struct bus *bus, uint32_t entry, struct msg *msg)
+static void deliver(struct bus *bus, uint32_t entry, struct msg *msg)
 {
-	if (entry == 0 || entry >= INC_COUNT || entry == bus->run->me)
-		return;
 	struct peer *peer = &bus->peers[entry];
 	uint64_t number = atomic_load(&bus->run->ctl->incs[entry].number);
 	if (peer->number != number) {
@@ -155,6 +155,41 @@ void bus_send(struct bus *bus, uint32_t entry, struct msg *msg)
 	}
 	peer->sent_sequence++;
 	bus->counters.sent++;
+}
+
+#ifdef LOCKSTEP_FAULTS
+/* What a bad transport does to a hint: it is lost, comes twice, or comes late, after the next one.
+ */
+static bool disturb(struct bus *bus, uint32_t entry, struct msg *msg)
+{
+	static struct msg late[INC_COUNT];
+	static bool is_held[INC_COUNT];
+	if (fault_hit("bus.send", "lose")) {
+		bus->peers[entry].sent_sequence++;
+		return true;
+	}
+	if (fault_hit("bus.send", "twice"))
+		deliver(bus, entry, msg);
+	if (is_held[entry]) {
+		is_held[entry] = false;
+		deliver(bus, entry, msg);
+		deliver(bus, entry, &late[entry]);
+		return true;
+	}
+	is_held[entry] = fault_hit("bus.send", "late");
+	late[entry] = *msg;
+	return is_held[entry];
+}
+#else
+#define disturb(bus, entry, msg) (false)
+#endif
+
+void bus_send(struct bus *bus, uint32_t entry, struct msg *msg)
+{
+	if (entry == 0 || entry >= INC_COUNT || entry == bus->run->me)
+		return;
+	if (!disturb(bus, entry, msg))
+		deliver(bus, entry, msg);
 }
 
 void bus_broadcast(struct bus *bus, struct msg *msg)

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "services/deadman.h"
 
 #define TICK_ACTIVE_MS 20
 #define TICK_IDLE_MS   100
@@ -404,9 +405,14 @@ static enum svc_code serve(struct svc *svc, struct svc_err *err)
 		code = svc->spec->start(svc, err);
 	if (code == SVC_OK)
 		code = announce(svc, err);
+	struct deadman *deadman = NULL;
+	/* Before the others' limit: an end is cheaper than a fence. */
+	if (code == SVC_OK)
+		code = deadman_start(&svc->run, svc->stall_us / 4 * 3, &deadman, err);
 	if (code != SVC_OK)
 		return code;
 	run_loop(svc);
+	deadman_stop(deadman);
 	if (svc->spec->stop)
 		svc->spec->stop(svc);
 	return svc->leave_code;

@@ -33,11 +33,15 @@ prepare() {
 		step "Building (build/release)"
 		build_preset release "$jobs"
 	fi
+	if wanted process; then
+		step "Building with fault points (build/faults)"
+		build_preset faults "$jobs" bin/lockstep{,-keeper,-gateway,-tokenizer,-npu-worker,-sampler}
+	fi
 	for pid in "${pids[@]}"; do
 		wait "$pid" || { tail -n 20 "$out"/{venv,node,clients,models}.log 2>/dev/null; die_unavailable "a preparation failed"; }
 	done
 	[[ ! -e $(venv_dir)/complete ]] || PATH=$(venv_dir)/bin:$PATH
-	export LOCKSTEP_BUILD=$repo/build/release LOCKSTEP_MODELS=$model_dir
+	export LOCKSTEP_BUILD=$repo/build/release LOCKSTEP_FAULTS_BUILD=$repo/build/faults LOCKSTEP_MODELS=$model_dir
 	if $long; then export LOCKSTEP_LONG=1; fi
 }
 

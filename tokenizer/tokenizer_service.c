@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
-#include "services/fault.h"
+#include "base/fault.h"
 #include "services/slots.h"
 #include "shm/trace.h"
 #include "tokenizer/prompt.h"

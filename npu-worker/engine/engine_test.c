@@ -327,6 +327,35 @@ static void nan_fails_its_sequence_only(void **state)
 	}
 }
 
+/* What doesn't fit into a page of halves is an error, not an infinity that hides in there. */
+static void overflow_of_a_page_is_told(void **state)
+{
+	(void)state;
+	const char *const huge[] = {"blk.0.attn_k.weight", "blk.1.attn_v.weight"};
+	for (unsigned i = 0; i < 4; i++) {
+		struct model_file file = model_file_default();
+		file.type = GGUF_TENSOR_F32;
+		file.huge_tensor = huge[i / 2];
+		bool halves = i % 2;
+		struct fixture f;
+		set_up(&f, &file, halves ? KERNELS_A16 : KERNELS_F32, 1);
+		const int32_t tokens[3] = {1, 2, 3};
+		float logits[ROW];
+		uint32_t page = 0;
+		struct engine_seq seq = {.tokens = tokens,
+					 .n_tokens = 3,
+					 .pages = &page,
+					 .n_pages = 1,
+					 .n_logits = 1,
+					 .logits = logits,
+					 .logits_stride = ROW};
+		struct engine_batch batch = {.seqs = &seq, .n_seqs = 1};
+		assert_int_equal(engine_step(f.engine, &batch, NULL), SVC_OK);
+		assert_int_equal(seq.status, halves ? SVC_NUMERIC : SVC_OK);
+		tear_down(&f);
+	}
+}
+
 /* ---- the region */
 
 static void region_is_checked(void **state)
@@ -461,6 +490,7 @@ int main(void)
 		cmocka_unit_test(probes_see_every_checkpoint_and_disturb_nothing),
 		cmocka_unit_test(bad_arguments_fail_their_sequence_only),
 		cmocka_unit_test(nan_fails_its_sequence_only),
+		cmocka_unit_test(overflow_of_a_page_is_told),
 		cmocka_unit_test(region_is_checked),
 		cmocka_unit_test(what_is_unknown_or_wrong_is_refused_by_name),
 	};

@@ -73,6 +73,16 @@ static void put_values(struct writer *w, uint32_t type, uint32_t rows, uint32_t 
 	}
 }
 
+static void enlarge(char *values, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		float value;
+		memcpy(&value, values + i * sizeof value, sizeof value);
+		value *= 0x1p24f;
+		memcpy(values + i * sizeof value, &value, sizeof value);
+	}
+}
+
 static void put_tensor(struct writer *w, const char *name, uint32_t type, uint32_t rows,
 		       uint32_t cols)
 {
@@ -91,6 +101,8 @@ static void put_tensor(struct writer *w, const char *name, uint32_t type, uint32
 	put_values(w, type, rows ? rows : 1, cols);
 	if (w->file->nan_token >= 0 && strcmp(name, "token_embd.weight") == 0)
 		memset(w->data.ptr + start + (size_t)w->file->nan_token * cols * 4, 0xff, 4);
+	if (w->file->huge_tensor && strcmp(name, w->file->huge_tensor) == 0)
+		enlarge(w->data.ptr + start, (size_t)rows * cols);
 	while (w->data.len % 32)
 		put(&w->data, 0, 1);
 	w->n_tensors++;

@@ -19,6 +19,7 @@ struct model_file {
 	const char *text_key, *text; /* ... a string key */
 	const char *extra_tensor;    /* [1] float32 */
 	const char *wide_tensor;     /* gets one column block more than it should */
+	const char *huge_tensor;     /* its values are 2^24 times as large; needs F32 */
 	int32_t nan_token;	     /* its embedding holds a NaN; -1: none. Needs F32. */
 };
 

@@ -2,6 +2,8 @@
  * and every function here is the same for a row whatever the others are. */
 #include "npu-worker/engine/engine_private.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -147,10 +149,24 @@ static void probe_tile(const struct step *step, uint32_t r, const void *tile, ui
 	step->batch->hooks->probe(step->batch->hooks->context, &record);
 }
 
+/* A half ends at 65504 (what is below 65520 rounds to it). Beyond that the page would hold an
+ * infinity, which a later softmax may hide. */
+static bool fits_kv(const struct engine *e, const float *x, uint32_t n)
+{
+	float limit = e->kv == KERNELS_KV_F32 ? FLT_MAX : 65519.0f;
+	bool fits = true;
+	for (uint32_t i = 0; i < n; i++)
+		fits &= fabsf(x[i]) <= limit;
+	return fits;
+}
+
 static void write_kv(const struct step *step, uint32_t r, const float *k, const float *v)
 {
 	const struct engine *e = step->engine;
 	const struct model_config *c = &e->info.config;
+	uint32_t n = c->n_kv_heads * c->head_dim;
+	if (!fits_kv(e, k, n) || !fits_kv(e, v, n))
+		atomic_store_explicit(&e->rows[r].bad, true, memory_order_relaxed);
 	for (uint32_t head = 0; head < c->n_kv_heads; head++) {
 		size_t at = (size_t)head * c->head_dim;
 		struct kernels_kv_place to = {.kv = e->kv,

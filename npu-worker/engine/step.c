@@ -3,8 +3,11 @@
 #include "npu-worker/engine/engine_private.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
+
+#include "base/fault.h"
 
 /* Multiply-adds that one dispatched item has, about: enough to be worth its taking, few enough to
  * share well. */
@@ -287,6 +290,8 @@ enum svc_code engine_step(struct engine *engine, const struct engine_batch *batc
 		return SVC_OK;
 	attend_plan(&step);
 	run_rows(&step, rows_embed, step.n_rows);
+	if (fault_hit("engine.embed", "nan"))
+		engine->x[0] = NAN;
 	for (step.layer = 0; step.layer < engine->info.config.n_layers; step.layer++) {
 		run_layer(&step);
 		if (batch->hooks && batch->hooks->goes_on &&

@@ -17,6 +17,8 @@ import pytest
 from api import Api, until
 
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", "build/release")).resolve()
+# The same programs with fault points (base/fault.h).
+FAULTS_BUILD = pathlib.Path(os.environ.get("LOCKSTEP_FAULTS_BUILD", "build/faults")).resolve()
 MODELS = pathlib.Path(os.environ.get("LOCKSTEP_MODELS", pathlib.Path.home() / ".cache/lockstep/models"))
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 # In the order in which they are stopped.
@@ -34,17 +36,20 @@ def model_path(name=SMOLLM2):
 
 
 class Pipeline(Api):
-    """options: {role: [words]}; instances: {role: how many}; env: added to every process's; port: several
-    gateways need one of their own choice."""
+    """options: {role: [words]}; instances: {role: how many}; env: added to every process's; port: several gateways need one of
+    their own choice; faults: {(role, instance): LOCKSTEP_FAULT of its first start}, in a build that has fault points; run_dir:
+    instead of an own one."""
 
-    def __init__(self, model=None, options=None, instances=None, env=None, port=None):
+    def __init__(self, model=None, options=None, instances=None, env=None, port=None, faults=None, run_dir=None):
         super().__init__(port)
+        self.faults = dict(faults or {})
+        self.build = FAULTS_BUILD if faults else BUILD
         # A machine that runs tests is busy: a process that waits for a core is not to count as frozen.
         self.model, self.env = model or model_path(), {**os.environ, "LOCKSTEP_STALL_MS": "30000", **(env or {})}
         self.options = {role: list((options or {}).get(role, [])) for role in ROLES}
         self.instances = {role: (instances or {}).get(role, 1) for role in ROLES}
         # Short: the paths of sockets lie in it.
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ls-clients-", dir="/dev/shm"))
+        self.dir = pathlib.Path(run_dir or tempfile.mkdtemp(prefix="ls-clients-", dir="/dev/shm"))
         self.logs = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-logs-"))
         self.processes, self.ended = {}, []
         living.append(self)
@@ -62,16 +67,17 @@ class Pipeline(Api):
     def start(self, role, instance=0, *options):
         """Call it from the main thread: a process dies with the thread that started it (no strays after a crash)."""
         assert (role, instance) not in self.processes, f"{role} {instance} runs already"
-        words = [BUILD / "bin" / f"lockstep-{role}", "--run-dir", self.dir, "--instance", instance, *self.options[role], *options]
+        words = [self.build / "bin" / f"lockstep-{role}", "--run-dir", self.dir, "--instance", instance, *self.options[role], *options]
         if role == "keeper":
             words += ["--model", self.model]
         if role == "gateway":
             words += ["--port", self.port or 0]
+        env = {**self.env, "LOCKSTEP_FAULT": self.faults.pop((role, instance), "")}
         log = open(self.log_path(role, instance), "ab")
         with log:
             self.processes[role, instance] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *map(str, words)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=self.env)
+                env=env)
         if role == "gateway" and not self.port:
             self.port = int(until(lambda: self._listens(instance), START_SECONDS, "the gateway's port"))
 

@@ -123,3 +123,33 @@ class Load:
         waits = [after - before for reply in self.replies for before, after in zip(reply.times, reply.times[1:])
                  if since < after < since + within]
         return max(waits, default=0)
+
+
+class Readers:
+    """A stream for each body, read in threads."""
+
+    def __init__(self, api, bodies):
+        self.replies = [Reply(api, "POST", COMPLETIONS, body) for body in bodies]
+        self.threads = [threading.Thread(target=reply.read, daemon=True) for reply in self.replies]
+        for thread in self.threads:
+            thread.start()
+
+    def wait_events(self, numbers):
+        until(lambda: all(len(reply.events) >= number for reply, number in zip(self.replies, numbers)), 60, "events")
+
+    def values(self):
+        for thread, reply in zip(self.threads, self.replies):
+            thread.join(120)
+            assert reply.ended, (reply.status, reply.events[-1:])
+            reply.close()
+        return [value(reply.events) for reply in self.replies]
+
+    def longest_wait(self, since):
+        return max((wait for reply in self.replies for wait in reply.waits(since)), default=0)
+
+
+def check_back(pipeline):
+    """All processes are ready, and no slot or block of a request is left."""
+    pipeline.wait_ready()
+    pipeline.wait_idle()
+    until(lambda: pipeline.metric("lockstep_body_blocks_used") == 0, 20, "an empty pool")

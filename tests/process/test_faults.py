@@ -2,7 +2,6 @@
 supervises here: what dies stays dead until the test starts it again. The stall limit is 30 s unless a test is about it, so what
 goes on earlier does so by a proof of death."""
 
-import os
 import collections
 import contextlib
 import json
@@ -17,42 +16,13 @@ import pytest
 
 from api import Api, until
 from pipeline import BUILD, pipeline_with
-from streams import BASE, COMPLETIONS, Load, Reply, ask, value, with_stops
-
-# Under heavy load a killed worker (one of two) still ends a request with `corrupt` now and then: an open fault. Until it is
-# found this file belongs to the long form; test_kill.py is in every run.
-pytestmark = pytest.mark.skipif(not os.environ.get("LOCKSTEP_LONG"), reason="long form: an open fault under heavy load")
+from streams import BASE, COMPLETIONS, Load, Readers, Reply, ask, check_back, value, with_stops
 
 WORKING = ("npu-worker", "sampler", "tokenizer")
 TWO = {role: 2 for role in WORKING}
 # Longer than any recovery by a proof of death, far below the stall limit.
 SOON_S = 10
 gaps = collections.defaultdict(list)  # fault -> longest wait within a stream after it (s)
-
-
-# ---- clients
-
-class Readers:
-    """A stream for each body, read in threads."""
-
-    def __init__(self, api, bodies):
-        self.replies = [Reply(api, "POST", COMPLETIONS, body) for body in bodies]
-        self.threads = [threading.Thread(target=reply.read, daemon=True) for reply in self.replies]
-        for thread in self.threads:
-            thread.start()
-
-    def wait_events(self, numbers):
-        until(lambda: all(len(reply.events) >= number for reply, number in zip(self.replies, numbers)), 60, "events")
-
-    def values(self):
-        for thread, reply in zip(self.threads, self.replies):
-            thread.join(120)
-            assert reply.ended, (reply.status, reply.events[-1:])
-            reply.close()
-        return [value(reply.events) for reply in self.replies]
-
-    def longest_wait(self, since):
-        return max((wait for reply in self.replies for wait in reply.waits(since)), default=0)
 
 
 # ---- pipelines and truths
@@ -98,13 +68,6 @@ def report():
         values = sorted(1e3 * value for value in values)
         lines.append(f"  {fault:34} n={len(values):3}  p50 {statistics.median(values):6.0f}  max {values[-1]:6.0f}")
     return "\n".join(lines)
-
-
-def check_back(pipeline):
-    """All processes are ready, and no slot or block of a request is left."""
-    pipeline.wait_ready()
-    pipeline.wait_idle()
-    until(lambda: pipeline.metric("lockstep_body_blocks_used") == 0, 20, "an empty pool")
 
 
 # ---- kill -9
@@ -190,75 +153,7 @@ def test_one_of_two_is_killed(double, truths, role):
     assert double.status()["counters"]["takeovers"] > takeovers or role == "tokenizer"
 
 
-# ---- SIGSTOP and SIGCONT
-
-def frozen_at_work(pipeline, role, stage):
-    """Stops instance 0 of the role at a moment at which it owns something. The others' work moves on, its own does not."""
-    for _ in range(60):
-        pipeline.send(signal.SIGSTOP, role)
-        began = time.monotonic()
-        if all(pipeline.slots()[stage] for _ in range(4)):
-            return began
-        pipeline.send(signal.SIGCONT, role)
-        time.sleep(0.02)
-    raise AssertionError(f"{role} never has anything to do")
-
-
-@pytest.mark.parametrize("role, stage", [("npu-worker", "compute"), ("sampler", "sample"), ("tokenizer", "tokenize")])
-def test_the_frozen_are_fenced(truths, role, stage):
-    """The other one takes the work over after the stall limit (here 2 s: this machine may be busy); who wakes up finds that,
-    writes nothing and leaves with exit status 75."""
-    with pipeline_with(instances=TWO, env={"LOCKSTEP_STALL_MS": "2000"}) as pipeline:
-        # More than slots: who takes over is full, too.
-        with Load(pipeline, truths, 12) as load, too_long(pipeline, role == "tokenizer"):
-            process = pipeline.processes[role, 0]
-            for _ in range(5):
-                began = frozen_at_work(pipeline, role, stage)
-                fenced = fenced_within(pipeline, process.pid, 3.5)
-                load.go_on(3)
-                pipeline.send(signal.SIGCONT, role)
-                if fenced:
-                    break
-            assert fenced, "no work of its own was taken over"
-            assert process.wait(20) == 75, pipeline.log(role)
-            del pipeline.processes[role, 0]
-            pipeline.start(role)
-            pipeline.wait_ready()
-            load.go_on()
-        gaps[f"SIGSTOP {role}, limit 2000"].append(wait := load.longest_wait(began))
-        assert wait < 2 + SOON_S
-        check_back(pipeline)
-
-
-@contextlib.contextmanager
-def too_long(pipeline, wanted):
-    """Keeps tokenizers busy: texts that take a while and then turn out not to fit, by the same number of tokens each time."""
-    leave, answers = threading.Event(), []
-
-    def client():
-        while not leave.is_set():
-            answers.append(pipeline.request("POST", COMPLETIONS, {"prompt": "another 1 word, " * 15000, "max_tokens": 1}).json)
-    threads = [threading.Thread(target=client, daemon=True) for _ in range(2 if wanted else 0)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        leave.set()
-        for thread in threads:
-            thread.join(60)
-    assert not wanted or answers and all(answer == answers[0] for answer in answers), answers
-    assert not wanted or answers[0]["error"]["code"] == "context_length_exceeded"
-
-
-def fenced_within(pipeline, pid, seconds):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if any(process["pid"] == pid and process["state"] == "fenced" for process in pipeline.status()["processes"]):
-            return True
-        time.sleep(0.05)
-    return False
-
+# ---- SIGSTOP and SIGCONT (of the others: test_injected.py)
 
 def test_a_frozen_keeper_is_missed_by_nobody(truths):
     """Nothing waits for it, however long; new requests are accepted; when it wakes it goes on."""
