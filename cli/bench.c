@@ -172,7 +172,7 @@ int cli_bench(int argc, char **argv)
 	else
 		code = in_process ? bench_engine(&plan, results, &err)
 				  : bench_http(&plan, results, &err);
-	for (uint32_t i = 0; code == SVC_OK && json && i < plan.runs; i++)
+	for (uint32_t i = 0; results && code == SVC_OK && json && i < plan.runs; i++)
 		print_json(&plan, &results[i]);
 	if (code == SVC_OK && !json)
 		print_results(&plan, results, in_process);
