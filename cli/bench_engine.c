@@ -5,6 +5,7 @@
 
 #include "cli/bench.h"
 #include "model/gguf.h"
+#include "model/open.h"
 #include "npu-worker/engine/engine.h"
 
 #define CHUNK 256u
@@ -25,7 +26,7 @@ static enum svc_code open_engine(const struct bench_plan *bench, struct rig *rig
 				 struct svc_err *err)
 {
 	rig->ctx = bench->prompt_tokens + bench->tokens;
-	enum svc_code code = gguf_open(bench->model, &rig->gguf, err);
+	enum svc_code code = model_open(bench->model, NULL, &rig->gguf, err);
 	if (code == SVC_OK)
 		code = plan_open(rig->gguf, rig->ctx, &rig->plan, err);
 	if (code != SVC_OK)

@@ -1,14 +1,24 @@
-/* lockstep model inspect FILE: what a model file holds. */
+/* lockstep model VERB PATH [TARGET]: the dispatch, and inspect. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/model_private.h"
+#include "model/folder.h"
 #include "model/gguf.h"
+#include "model/open.h"
 #include "model/shape.h"
 
 static const struct opt model_options[] = {
-	{"tensors", OPT_BOOL, "false", 0, 0, NULL, "list every tensor"},
+	{"tensors", OPT_BOOL, "false", 0, 0, NULL, "inspect, verify: list every tensor"},
+	{"quantise", OPT_CHOICE, "fine", 0, 0, "fine|q4",
+	 "convert to Q4NX: what has no 4-bit codes goes to 8-bit tiles (fine) or is rounded to 4 "
+	 "bits"},
+	{"q8", OPT_CHOICE, "auto", 0, 0, "auto|a|b",
+	 "convert from Q4NX: layout of its 8-bit tiles, where the folder doesn't tell"},
+	{"scales", OPT_CHOICE, "auto", 0, 0, "auto|group|row",
+	 "convert from Q4NX: order of the scales of signed 4-bit tiles"},
 	{0},
 };
 
@@ -58,23 +68,59 @@ static void print_tensors(const struct gguf *gguf, bool all)
 		}
 }
 
-static enum svc_code inspect(const char *path, bool tensors, struct svc_err *err)
+static void print_folder(const struct folder *folder)
+{
+	const struct hf_config *c = folder_config(folder);
+	const char *form;
+	uint64_t tensors, tiles, bytes;
+	printf("a folder of %s: %s, stands for a GGUF file of %.1f MiB\n",
+	       folder_kind(folder) == FOLDER_Q4NX ? "Q4NX" : "safetensors",
+	       c->tied ? "head tied to the embedding" : "head of its own",
+	       (double)folder_draft(folder)->total_bytes / 1048576.0);
+	for (size_t i = 0; folder_form_at(folder, i, &form, &tensors, &tiles, &bytes); i++) {
+		printf("  %-6s %6" PRIu64 " tensors %8.1f MiB", form, tensors,
+		       (double)bytes / 1048576.0);
+		if (tiles)
+			printf(" %8" PRIu64 " tiles", tiles);
+		printf("\n");
+	}
+	printf("  ends:");
+	for (uint32_t i = 0; i < c->n_ends; i++)
+		printf(" %" PRId64, c->ends[i]);
+	printf("\nas GGUF:\n");
+}
+
+static enum svc_code inspect_folder(const char *path, struct svc_err *err)
+{
+	struct folder *folder = NULL;
+	enum svc_code code = folder_open(path, NULL, &folder, err);
+	if (code == SVC_OK)
+		print_folder(folder);
+	folder_close(folder);
+	return code;
+}
+
+enum svc_code model_inspect(const struct opt_set *options, const char *source, const char *target,
+			    struct svc_err *err)
 {
 	struct gguf *gguf = NULL;
 	struct model_shape shape;
 	struct svc_err no_shape;
 	struct span key;
 	enum gguf_type type;
-	enum svc_code code = gguf_open(path, &gguf, err);
+	(void)target;
+	enum svc_code code = folder_is(source) ? inspect_folder(source, err) : SVC_OK;
+	if (code == SVC_OK)
+		code = model_open_head(source, &gguf, NULL, err);
 	if (code != SVC_OK)
 		return code;
-	if (model_shape_read(path, &shape, &no_shape) == SVC_OK)
+	if (model_shape_read(source, &shape, &no_shape) == SVC_OK)
 		printf("%s: %s, %u layers, vocabulary %u, context %u, XXH3-128 %016" PRIx64
 		       "%016" PRIx64 "\n",
-		       path, shape.arch, shape.n_layer, shape.n_vocab, shape.ctx_train,
+		       source, shape.arch, shape.n_layer, shape.n_vocab, shape.ctx_train,
 		       shape.hash[0], shape.hash[1]);
 	else
-		printf("%s: %s\n", path, no_shape.msg);
+		printf("%s: %s\n", source, no_shape.msg);
 	printf("metadata:\n");
 	for (size_t i = 0; gguf_key_at(gguf, i, &key, &type); i++) {
 		char name[256];
@@ -84,27 +130,42 @@ static enum svc_code inspect(const char *path, bool tensors, struct svc_err *err
 		printf("\n");
 	}
 	printf("tensors:\n");
-	print_tensors(gguf, tensors);
+	print_tensors(gguf, opt_bool(options, "tensors"));
 	gguf_close(gguf);
 	return SVC_OK;
 }
 
+static const struct verb {
+	const char *name;
+	enum svc_code (*run)(const struct opt_set *options, const char *source, const char *target,
+			     struct svc_err *err);
+} verbs[] = {{"inspect", model_inspect}, {"verify", model_verify}, {"convert", model_convert}, {0}};
+
 int cli_model(int argc, char **argv)
 {
 	const struct opt_source source = {
-		"lockstep model inspect FILE", "what a model file holds", {model_options}, true};
+		"lockstep model inspect PATH | verify PATH [OTHER] | convert SOURCE TARGET",
+		"what a model file or folder holds; checks it; converts it",
+		{model_options},
+		true};
 	struct opt_set *options = NULL;
 	struct svc_err err = {0};
 	int status;
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
-	const char *verb = opt_positional(options, 0), *path = opt_positional(options, 1);
+	const char *name = opt_positional(options, 0), *path = opt_positional(options, 1),
+		   *target = opt_positional(options, 2);
+	const struct verb *verb = verbs;
+	while (name && verb->name && strcmp(verb->name, name) != 0)
+		verb++;
 	enum svc_code code;
-	if (!verb || strcmp(verb, "inspect") != 0 || !path)
-		code = svc_fail(&err, SVC_USAGE, __func__,
-				"usage: lockstep model inspect FILE [--tensors]");
+	if (!name || !verb->name || !path || opt_positional_count(options) > 3)
+		code = svc_fail(
+			&err, SVC_USAGE, __func__,
+			"usage: lockstep model inspect PATH | verify PATH [OTHER] | convert "
+			"SOURCE TARGET");
 	else
-		code = inspect(path, opt_bool(options, "tensors"), &err);
+		code = verb->run(options, path, target ? target : "", &err);
 	opt_free(options);
 	return code == SVC_OK ? 0 : cli_fail(&err);
 }

@@ -386,12 +386,15 @@ static enum svc_code parse(struct gguf *gguf, struct svc_err *err)
 	struct cursor c = {.file = gguf->file, .err = err};
 	uint64_t alignment = DEFAULT_ALIGNMENT;
 	enum svc_code code = take_header(&c, gguf);
+	size_t pairs_start = c.at;
 	for (size_t i = 0; code == SVC_OK && i < gguf->n_pairs; i++)
 		code = take_pair(&c, &gguf->pairs[i]);
+	gguf->pairs_bytes = (struct span){c.file.ptr + pairs_start, c.at - pairs_start};
 	if (code == SVC_OK)
 		code = index_pairs(&c, gguf);
 	if (code == SVC_OK)
 		code = find_alignment(&c, gguf, &alignment);
+	gguf->alignment = (uint32_t)alignment;
 	for (size_t i = 0; code == SVC_OK && i < gguf->n_tensors; i++)
 		code = take_tensor(&c, &gguf->tensors[i], &gguf->offsets[i]);
 	if (code == SVC_OK)
@@ -427,19 +430,20 @@ static enum svc_code map_file(const char *path, struct span *ret_file, struct sv
 	return code;
 }
 
-enum svc_code gguf_open(const char *path, struct gguf **ret_gguf, struct svc_err *err)
+/* Takes file over. */
+static enum svc_code open_span(struct span file, const char *name, struct gguf **ret_gguf,
+			       struct svc_err *err)
 {
-	struct svc_err unread = {0};
 	struct gguf *gguf = calloc(1, sizeof *gguf);
-	if (!err)
-		err = &unread;
-	if (!gguf)
-		return svc_fail(err, SVC_NO_MEMORY, "gguf", "%s: no memory", path);
-	enum svc_code code = map_file(path, &gguf->file, err);
-	if (code == SVC_OK)
-		code = parse(gguf, err);
+	enum svc_code code = SVC_OK;
+	if (!gguf) {
+		munmap((void *)(uintptr_t)file.ptr, file.len);
+		return svc_fail(err, SVC_NO_MEMORY, "gguf", "%s: no memory", name);
+	}
+	gguf->file = file;
+	code = parse(gguf, err);
 	if (code != SVC_OK) {
-		svc_err_prefix(err, "%s", path);
+		svc_err_prefix(err, "%s", name);
 		gguf_close(gguf);
 		return code;
 	}
@@ -447,6 +451,26 @@ enum svc_code gguf_open(const char *path, struct gguf **ret_gguf, struct svc_err
 	gguf->offsets = NULL;
 	*ret_gguf = gguf;
 	return SVC_OK;
+}
+
+enum svc_code gguf_open(const char *path, struct gguf **ret_gguf, struct svc_err *err)
+{
+	struct svc_err unread = {0};
+	struct span file = {0};
+	err = err ? err : &unread;
+	enum svc_code code = map_file(path, &file, err);
+	if (code != SVC_OK) {
+		svc_err_prefix(err, "%s", path);
+		return code;
+	}
+	return open_span(file, path, ret_gguf, err);
+}
+
+enum svc_code gguf_open_take(void *bytes, size_t size, const char *name, struct gguf **ret_gguf,
+			     struct svc_err *err)
+{
+	struct svc_err unread = {0};
+	return open_span((struct span){bytes, size}, name, ret_gguf, err ? err : &unread);
 }
 
 struct gguf *gguf_close(struct gguf *gguf)
@@ -469,6 +493,17 @@ struct gguf *gguf_close(struct gguf *gguf)
 struct span gguf_bytes(const struct gguf *gguf)
 {
 	return gguf->file;
+}
+
+struct span gguf_pairs(const struct gguf *gguf, uint64_t *ret_count)
+{
+	*ret_count = gguf->n_pairs;
+	return gguf->pairs_bytes;
+}
+
+uint32_t gguf_alignment(const struct gguf *gguf)
+{
+	return gguf->alignment;
 }
 
 size_t gguf_tensor_count(const struct gguf *gguf)

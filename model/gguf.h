@@ -61,6 +61,11 @@ SVC_CHECKED enum svc_code gguf_open(const char *path, struct gguf **ret_gguf, st
 /* NULL is fine. Returns NULL. Spans and tensor data die with it. */
 struct gguf *gguf_close(struct gguf *gguf);
 
+/* The same over size bytes of memory at a page boundary that mmap gave, which it takes over: they
+ * are unmapped by gguf_close, or at once if it fails. name: for messages. */
+SVC_CHECKED enum svc_code gguf_open_take(void *bytes, size_t size, const char *name,
+					 struct gguf **ret_gguf, struct svc_err *err);
+
 /* The whole mapping, for hashing and madvise. */
 struct span gguf_bytes(const struct gguf *gguf);
 
@@ -91,6 +96,11 @@ bool gguf_array(const struct gguf *gguf, const char *key, struct gguf_array *ret
 /* Element index as a number; false if not numeric or out of range. */
 bool gguf_array_i64(const struct gguf_array *array, uint64_t index, int64_t *ret);
 bool gguf_array_f64(const struct gguf_array *array, uint64_t index, double *ret);
+
+/* Every pair of key and value as it lies in the file, and how many they are. */
+struct span gguf_pairs(const struct gguf *gguf, uint64_t *ret_count);
+/* Where tensors' data may begin: general.alignment, or 32. */
+uint32_t gguf_alignment(const struct gguf *gguf);
 
 /* Walks every key, for `lockstep model inspect`. false past the end. */
 bool gguf_key_at(const struct gguf *gguf, size_t index, struct span *ret_key,

@@ -12,7 +12,8 @@ struct gguf_pair {
 };
 
 struct gguf {
-	struct span file;
+	struct span file, pairs_bytes;
+	uint32_t alignment;
 	size_t n_pairs, n_tensors;
 	struct gguf_pair *pairs;
 	struct gguf_tensor *tensors;

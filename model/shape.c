@@ -3,9 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <xxhash.h>
-
-#include "model/gguf.h"
+#include "model/folder.h"
+#include "model/open.h"
 
 #define POSITIONS 64u
 
@@ -57,13 +56,16 @@ static enum svc_code read_vocab(const struct gguf *gguf, struct model_shape *sha
 	return SVC_OK;
 }
 
-/* The file's name without its ending: what people call the model by. */
+/* A file's name without its ending, or a folder's name: what people call the model by. */
 static void read_name(const char *path, struct model_shape *shape)
 {
-	const char *base = strrchr(path, '/');
-	base = base ? base + 1 : path;
-	const char *end = strrchr(base, '.');
-	int len = (int)(end && end > base ? end - base : (long)strlen(base));
+	size_t length = strlen(path);
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	const char *base = memrchr(path, '/', length);
+	base = base && length > 1 ? base + 1 : path;
+	const char *end = folder_is(path) ? NULL : strrchr(base, '.');
+	int len = (int)(end && end > base ? end - base : path + (long)length - base);
 	snprintf(shape->name, sizeof shape->name, "%.*s", len, base);
 }
 
@@ -93,17 +95,13 @@ enum svc_code model_shape_read(const char *path, struct model_shape *ret_shape, 
 {
 	struct gguf *gguf = NULL;
 	struct model_shape shape = {0};
-	enum svc_code code = gguf_open(path, &gguf, err);
+	enum svc_code code = model_open_head(path, &gguf, shape.hash, err);
 	if (code != SVC_OK)
 		return code;
 	code = read_all(gguf, &shape, err);
 	if (code == SVC_OK) {
-		struct span bytes = gguf_bytes(gguf);
-		XXH128_hash_t hash = XXH3_128bits(bytes.ptr, bytes.len);
 		read_name(path, &shape);
-		shape.file_bytes = bytes.len;
-		shape.hash[0] = hash.high64;
-		shape.hash[1] = hash.low64;
+		shape.file_bytes = gguf_bytes(gguf).len;
 		*ret_shape = shape;
 	} else {
 		svc_err_prefix(err, "%s", path);

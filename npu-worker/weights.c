@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "model/open.h"
 #include "npu-worker/kernels/pool.h"
 #include "npu-worker/worker_private.h"
 
@@ -83,7 +84,9 @@ static enum svc_code build(struct svc *svc, uint32_t threads, struct svc_err *er
 	struct gguf *gguf = NULL;
 	struct plan *plan = NULL;
 	uint64_t start = svc_now_us();
-	enum svc_code code = gguf_open(path, &gguf, err);
+	struct progress progress = {svc, svc_now_us()};
+	const struct draft_progress making = {on_progress, &progress};
+	enum svc_code code = model_open(path, &making, &gguf, err);
 	if (code == SVC_OK)
 		code = plan_open(gguf, svc->run.ctx, &plan, err);
 	if (code == SVC_OK)

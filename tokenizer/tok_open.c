@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tokenizer/tok_load.h"
 #include "tokenizer/unicode.h"
@@ -105,6 +106,13 @@ bool tok_chat_template(const struct tok *tok, const char *name, struct span *ret
 	return false;
 }
 
+/* A model folder that was converted from GGUF keeps that file's keys, the vocabulary among them. */
+static bool has_keys(const char *folder, char *path, size_t size)
+{
+	int n = snprintf(path, size, "%s/metadata.gguf", folder);
+	return n > 0 && (size_t)n < size && access(path, R_OK) == 0;
+}
+
 /* What path is: a file that begins with "GGUF" is one, any other file is a tokenizer.json. */
 static enum svc_code detect(const char *path, bool *ret_gguf, struct svc_err *err)
 {
@@ -132,13 +140,17 @@ enum svc_code tok_open(const struct tok_options *options, struct tok **ret_tok, 
 	err = err ? err : &unread;
 	if (!tok)
 		return svc_fail(err, SVC_NO_MEMORY, "tokenizer", "no memory");
+	struct tok_options found = *options;
+	char keys[4096];
+	if (has_keys(options->path, keys, sizeof keys))
+		found.path = keys;
 	unicode_init();
 	arena_init(&tok->arena, 0);
 	tok->bos_id = tok->eos_id = tok->unk_id = tok->pad_id = tok->model_unk_id = -1;
-	enum svc_code code = detect(options->path, &gguf, err);
+	enum svc_code code = detect(found.path, &gguf, err);
 	if (code == SVC_OK)
-		code = gguf ? tok_load_gguf(tok, options, err)
-			    : tok_load_json(tok, options->path, err);
+		code = gguf ? tok_load_gguf(tok, &found, err)
+			    : tok_load_json(tok, found.path, err);
 	if (code == SVC_OK)
 		code = tok_finish(tok, err);
 	if (code != SVC_OK) {

@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "model/open.h"
 #include "npu-worker/engine/engine.h"
 #include "npu-worker/kernels/pool.h"
 
@@ -90,7 +91,7 @@ static void load(struct tool *tool)
 	struct plan *plan = NULL;
 	struct pool *pool = NULL;
 	bool existed;
-	if (gguf_open(tool->model, &gguf, &err) || plan_open(gguf, tool->ctx, &plan, &err) ||
+	if (model_open(tool->model, NULL, &gguf, &err) || plan_open(gguf, tool->ctx, &plan, &err) ||
 	    pool_open(tool->threads, &pool, &err))
 		die("model", &err);
 	struct region_job job = {.gguf = gguf, .plan = plan, .model = region_model_hash(gguf)};

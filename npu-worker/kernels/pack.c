@@ -1,126 +1,15 @@
-/* GGUF's blocks into the packed form (layout.h). Each type is read into the same plain group, one
- * row and 32 columns at a time, and written from there. */
+/* GGUF's blocks into the packed form (layout.h): one row and 32 columns at a time. */
 #include <string.h>
 
-#include "npu-worker/kernels/f16.h"
+#include "model/gguf_block.h"
 #include "npu-worker/kernels/layout.h"
 
-struct raw_group {
-	uint8_t code[32];
-	uint16_t d, m;	   /* float16: scale and offset, or d and dmin of a K-quant */
-	uint8_t sc[2], mn; /* a K-quant's integers */
-};
-
-static uint16_t load16(const uint8_t *p)
-{
-	return (uint16_t)(p[0] | p[1] << 8);
-}
-
-static uint32_t load32(const uint8_t *p)
-{
-	return load16(p) | (uint32_t)load16(p + 2) << 16;
-}
-
-/* Byte j holds codes j (low) and j + 16 (high). */
-static void read_nibbles(const uint8_t *qs, struct raw_group *ret)
-{
-	for (uint32_t j = 0; j < 16; j++) {
-		ret->code[j] = qs[j] & 15;
-		ret->code[j + 16] = qs[j] >> 4;
-	}
-}
-
-static void read_ones(uint32_t bits, struct raw_group *ret)
-{
-	for (uint32_t j = 0; j < 32; j++)
-		ret->code[j] |= (uint8_t)((bits >> j & 1) << 4);
-}
-
-static void read_small(uint32_t type, const uint8_t *p, struct raw_group *ret)
-{
-	ret->d = load16(p);
-	p += 2;
-	if (type == GGUF_TENSOR_Q8_0) {
-		memcpy(ret->code, p, 32);
-		return;
-	}
-	if (type == GGUF_TENSOR_Q4_1 || type == GGUF_TENSOR_Q5_1) {
-		ret->m = load16(p);
-		p += 2;
-	}
-	if (type == GGUF_TENSOR_Q5_0 || type == GGUF_TENSOR_Q5_1) {
-		read_nibbles(p + 4, ret);
-		read_ones(load32(p), ret);
-	} else {
-		read_nibbles(p, ret);
-	}
-}
-
-/* Q4_K, Q5_K: twelve bytes hold eight 6-bit scales and eight 6-bit offsets; those of groups 4-7 are
- * split into four bits in the last third and two in the tops of the first bytes. */
-static void read_k_scales(const uint8_t *s, uint32_t g, struct raw_group *ret)
-{
-	if (g < 4) {
-		ret->sc[0] = s[g] & 63;
-		ret->mn = s[g + 4] & 63;
-	} else {
-		ret->sc[0] = (uint8_t)((s[g + 4] & 15) | (s[g - 4] >> 6) << 4);
-		ret->mn = (uint8_t)(s[g + 4] >> 4 | (s[g] >> 6) << 4);
-	}
-}
-
-/* Two groups share 32 bytes of nibbles; bit g of byte j of the high bits is group g's. */
-static void read_q4_q5_k(uint32_t type, const uint8_t *p, uint32_t g, struct raw_group *ret)
-{
-	const uint8_t *ones = type == GGUF_TENSOR_Q5_K ? p + 16 : NULL;
-	const uint8_t *qs = p + 16 + (ones ? 32 : 0) + g / 2 * 32;
-	ret->d = load16(p);
-	ret->m = load16(p + 2);
-	read_k_scales(p + 4, g, ret);
-	for (uint32_t j = 0; j < 32; j++) {
-		ret->code[j] = g % 2 ? qs[j] >> 4 : qs[j] & 15;
-		if (ones)
-			ret->code[j] |= (uint8_t)((ones[j] >> g & 1) << 4);
-	}
-}
-
-/* 128 bytes of low nibbles, 64 of high bit pairs, 16 scales, d; four groups (of 128 columns) share
- * 64 bytes of nibbles and 32 of pairs. */
-static void read_q6_k(const uint8_t *p, uint32_t g, struct raw_group *ret)
-{
-	const uint8_t *ql = p + g / 4 * 64 + g % 2 * 32;
-	const uint8_t *qh = p + 128 + g / 4 * 32;
-	for (uint32_t j = 0; j < 32; j++) {
-		uint32_t low = g % 4 < 2 ? ql[j] & 15u : ql[j] >> 4;
-		ret->code[j] = (uint8_t)(low | (qh[j] >> 2 * (g % 4) & 3u) << 4);
-	}
-	ret->sc[0] = p[192 + 2 * g];
-	ret->sc[1] = p[193 + 2 * g];
-	ret->d = load16(p + 208);
-}
-
-/* row: the row's bytes in the file. */
-static void read_group(uint32_t type, const uint8_t *row, uint32_t group, struct raw_group *ret)
-{
-	const struct layout_info *info = layout_info(type);
-	memset(ret, 0, sizeof *ret);
-	if (info->columns == 32) {
-		read_small(type, row + (size_t)group * info->file_bytes, ret);
-		return;
-	}
-	const uint8_t *p = row + (size_t)(group / 8) * info->file_bytes;
-	if (type == GGUF_TENSOR_Q6_K)
-		read_q6_k(p, group % 8, ret);
-	else
-		read_q4_q5_k(type, p, group % 8, ret);
-}
-
-static uint8_t code_at(const struct raw_group *raw, uint32_t slot, uint32_t byte)
+static uint8_t code_at(const struct gguf_group *raw, uint32_t slot, uint32_t byte)
 {
 	return raw->code[slot / 2 * 8 + layout_column(slot % 2, byte)];
 }
 
-static void write_nibbles(const struct raw_group *raw, uint32_t row, uint8_t nibbles[4][16][4])
+static void write_nibbles(const struct gguf_group *raw, uint32_t row, uint8_t nibbles[4][16][4])
 {
 	for (uint32_t slot = 0; slot < 8; slot++) {
 		for (uint32_t byte = 0; byte < 4; byte++) {
@@ -130,7 +19,7 @@ static void write_nibbles(const struct raw_group *raw, uint32_t row, uint8_t nib
 	}
 }
 
-static void write_ones(const struct raw_group *raw, uint32_t row, uint8_t ones[16][4])
+static void write_ones(const struct gguf_group *raw, uint32_t row, uint8_t ones[16][4])
 {
 	for (uint32_t slot = 0; slot < 8; slot++) {
 		for (uint32_t byte = 0; byte < 4; byte++)
@@ -138,7 +27,7 @@ static void write_ones(const struct raw_group *raw, uint32_t row, uint8_t ones[1
 	}
 }
 
-static void write_twos(const struct raw_group *raw, uint32_t row, uint8_t twos[2][16][4])
+static void write_twos(const struct gguf_group *raw, uint32_t row, uint8_t twos[2][16][4])
 {
 	for (uint32_t slot = 0; slot < 8; slot++) {
 		for (uint32_t byte = 0; byte < 4; byte++)
@@ -147,7 +36,7 @@ static void write_twos(const struct raw_group *raw, uint32_t row, uint8_t twos[2
 	}
 }
 
-static void write_small(uint32_t type, const struct raw_group *raw, uint32_t row, void *block)
+static void write_small(uint32_t type, const struct gguf_group *raw, uint32_t row, void *block)
 {
 	if (type == GGUF_TENSOR_Q4_0) {
 		struct block_q4_0 *b = block;
@@ -179,7 +68,7 @@ static void write_small(uint32_t type, const struct raw_group *raw, uint32_t row
 	}
 }
 
-static void write_k(uint32_t type, const struct raw_group *raw, uint32_t row, uint32_t group,
+static void write_k(uint32_t type, const struct gguf_group *raw, uint32_t row, uint32_t group,
 		    void *block)
 {
 	if (type == GGUF_TENSOR_Q4_K) {
@@ -216,8 +105,8 @@ static void pack_row(uint32_t type, uint32_t cols, const uint8_t *file_row, uint
 {
 	const struct layout_info *info = layout_info(type);
 	for (uint32_t group = 0; group < cols / KERNELS_GROUP; group++) {
-		struct raw_group raw;
-		read_group(type, file_row, group, &raw);
+		struct gguf_group raw;
+		gguf_group_read(type, file_row, group, &raw);
 		if (info->columns == KERNELS_GROUP)
 			write_small(type, &raw, row, block + (size_t)group * info->block_bytes);
 		else
