@@ -12,7 +12,7 @@
 #define KV_TOKENS_DEFAULT 16384u
 
 const struct opt keeper_options[] = {
-	{"model", OPT_STRING, "", 0, 0, NULL, "model file (GGUF)"},
+	{"model", OPT_STRING, "", 0, 0, NULL, "GGUF file, or folder of safetensors or Q4NX"},
 	{"model-name", OPT_STRING, "", 0, 0, NULL,
 	 "name under which it is served; default: the model's own"},
 	{"family", OPT_CHOICE, "a16-v1", 0, 0, "a16-v1|f32-v1",
@@ -76,8 +76,9 @@ enum svc_code keeper_plan_make(const struct opt_set *options, struct run_plan *r
 	const char *family = opt_string(options, "family"),
 		   *name = opt_string(options, "model-name");
 	if (!*opt_string(options, "model"))
-		return svc_fail_param(err, SVC_BAD_CONFIG, "model",
-				      "--model is missing: the path of a GGUF file");
+		return svc_fail_param(
+			err, SVC_BAD_CONFIG, "model",
+			"--model is missing: the path of a GGUF file or a model folder");
 	enum svc_code code = model_shape_read(opt_string(options, "model"), &shape, err);
 	if (code != SVC_OK)
 		return code;

@@ -209,7 +209,7 @@ enum svc_code folder_open(const char *path, const struct q4nx_hints *hints,
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "%s: no memory, or too long a path",
 				path);
 	}
-	memcpy(folder->path, path, length);
+	snprintf(folder->path, sizeof folder->path, "%.*s", (int)length, path);
 	arena_init(&folder->draft.arena, 0);
 	if (hints)
 		folder->hints = *hints;

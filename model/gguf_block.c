@@ -67,14 +67,15 @@ static void read_k_scales(const uint8_t *s, uint32_t g, struct gguf_group *ret)
 /* Two groups share 32 bytes of nibbles; bit g of byte j of the high bits is group g's. */
 static void read_q4_q5_k(uint32_t type, const uint8_t *p, uint32_t g, struct gguf_group *ret)
 {
-	const uint8_t *ones = type == GGUF_TENSOR_Q5_K ? p + 16 : NULL;
-	const uint8_t *qs = p + 16 + (ones ? 32 : 0) + g / 2 * 32;
+	const bool fifth = type == GGUF_TENSOR_Q5_K;
+	const uint8_t *ones = p + 16;
+	const uint8_t *qs = p + 16 + (fifth ? 32 : 0) + g / 2 * 32;
 	ret->d = load16(p);
 	ret->m = load16(p + 2);
 	read_k_scales(p + 4, g, ret);
 	for (uint32_t j = 0; j < 32; j++) {
 		ret->code[j] = g % 2 ? qs[j] >> 4 : qs[j] & 15;
-		if (ones)
+		if (fifth)
 			ret->code[j] |= (uint8_t)((ones[j] >> g & 1) << 4);
 	}
 }

@@ -114,6 +114,9 @@ static void read_shape(struct reader *r, struct hf_config *c)
 	if (r->code)
 		return;
 	c->head_dim = read_u32(r, "head_dim", 2, 512, c->hidden / c->heads);
+	if (c->head_dim < 2 || c->head_dim > 512)
+		BAD(r, "head_dim %u (hidden_size / num_attention_heads) is not from 2 to 512",
+		    c->head_dim);
 	c->ctx = read_u32(r, "max_position_embeddings", 1, 1 << 22, UINT32_MAX);
 	c->norm_eps = read_real(r, "rms_norm_eps", 0.0);
 	if (!(c->norm_eps > 0.0 && c->norm_eps < 1.0))
@@ -252,6 +255,15 @@ static void read_rope(struct reader *r, struct hf_config *c)
 	}
 }
 
+static bool is_windowed(struct reader *r, const json_t *value, uint32_t layer)
+{
+	const char *type = json_string_value(value);
+	bool windowed = type && strcmp(type, "sliding_attention") == 0;
+	if (!windowed && (!type || strcmp(type, "full_attention") != 0))
+		UNSUPPORTED(r, "layer_types[%u] '%.40s' isn't supported", layer, type ? type : "?");
+	return windowed;
+}
+
 static void read_layer_types(struct reader *r, struct hf_config *c)
 {
 	const json_t *types = field(r, "layer_types");
@@ -263,13 +275,8 @@ static void read_layer_types(struct reader *r, struct hf_config *c)
 		return;
 	}
 	for (uint32_t i = 0; i < c->n_layers; i++) {
-		const char *type = json_string_value(json_array_get(types, i));
-		bool sliding = types ? type && strcmp(type, "sliding_attention") == 0
-				     : period == 0 || (i + 1) % period != 0;
-		if (types && !sliding && (!type || strcmp(type, "full_attention") != 0))
-			UNSUPPORTED(r, "layer_types[%u] '%.40s' isn't supported", i,
-				    type ? type : "?");
-		c->windowed[i] = sliding;
+		c->windowed[i] = types ? is_windowed(r, json_array_get(types, i), i)
+				       : period == 0 || (i + 1) % period != 0;
 	}
 }
 

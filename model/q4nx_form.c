@@ -48,7 +48,7 @@ static enum svc_code check_shape(const struct safetensors_tensor *t, uint32_t ro
 		return svc_fail(err, SVC_BAD_MODEL, __func__,
 				"%.*s: %" PRIu32 " rows are not a multiple of a tile's 32",
 				(int)t->name.len, t->name.ptr, rows);
-	if (foreign && n != strips * columns)
+	if (foreign && (size != TILE_Q4_BYTES || n != strips * columns))
 		return svc_fail(err, SVC_UNSUPPORTED, __func__, "%.*s: %s are not supported",
 				(int)t->name.len, t->name.ptr, foreign);
 	bool flat = t->n_dims == 2 && t->dims[0] == strips * columns;
@@ -130,14 +130,20 @@ static double float_at(const struct safetensors_tensor *t, uint64_t index)
 	return (double)(t->dtype == ST_F16 ? f16_to_f32(half) : bf16_to_f32(half));
 }
 
+/* Where a tile's floats lie: [TILE_ROWS] rows of `width` numbers, `stride` apart. */
+struct window {
+	const struct safetensors_tensor *floats;
+	uint64_t first;
+	uint32_t width, stride;
+};
+
 static void add_tile(struct sums *s, const struct tile *tile, enum tile_form form,
-		     const struct safetensors_tensor *floats, uint64_t first, uint32_t width,
-		     uint32_t stride)
+		     const struct window *w)
 {
 	for (uint32_t r = 0; r < TILE_ROWS; r++) {
-		for (uint32_t c = 0; c < width; c++) {
+		for (uint32_t c = 0; c < w->width; c++) {
 			double x = (double)tile_value(form, tile, r, c);
-			double y = float_at(floats, first + (uint64_t)r * stride + c);
+			double y = float_at(w->floats, w->first + (uint64_t)r * w->stride + c);
 			if (!isfinite(x) || !isfinite(y))
 				continue; /* read as another form, anything may stand there */
 			s->n += 1;
@@ -165,9 +171,10 @@ double q4nx_form_correlation(const struct safetensors_tensor *tiles, enum tile_f
 				  (const uint8_t *)tiles->data +
 					  (strip * columns + k) * tile_form_bytes(form),
 				  &tile);
-			add_tile(&s, &tile, form, floats,
-				 strip * TILE_ROWS * cols + (uint64_t)k * TILE_COLS,
-				 left < TILE_COLS ? left : TILE_COLS, cols);
+			const struct window window = {
+				floats, strip * TILE_ROWS * cols + (uint64_t)k * TILE_COLS,
+				left < TILE_COLS ? left : TILE_COLS, cols};
+			add_tile(&s, &tile, form, &window);
 		}
 	}
 	double vx = s.n * s.xx - s.x * s.x, vy = s.n * s.yy - s.y * s.y;

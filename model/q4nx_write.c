@@ -216,9 +216,9 @@ enum svc_code q4nx_draft(const struct gguf *gguf, const struct hf_config *config
 				"phi3 models cannot be converted to Q4NX: the order of their query "
 				"rows there is not known for sure");
 	plan.items = calloc(count + 1, sizeof *plan.items); /* a tied head is one more */
-	enum svc_code code = plan.items ? SVC_OK
-					: svc_fail(err, SVC_NO_MEMORY, __func__,
-						   "no memory for %zu tensors", count);
+	if (!plan.items)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for %zu tensors", count);
+	enum svc_code code = SVC_OK;
 	for (size_t i = 0; i < count && code == SVC_OK; i++)
 		code = add_tensor(&plan, gguf_tensor_at(gguf, i));
 	if (code == SVC_OK)

@@ -258,7 +258,7 @@ enum svc_code safetensors_open(const char *path, struct safetensors **ret_file, 
 	if (!file)
 		return svc_fail(err, SVC_NO_MEMORY, "safetensors", "%s: no memory", path);
 	enum svc_code code = map_file(path, &file->file, err);
-	if (code == SVC_OK)
+	if (code == SVC_OK && file->file.ptr)
 		code = parse(file, err);
 	if (code != SVC_OK) {
 		svc_err_prefix(err, "%s", path);

@@ -149,8 +149,7 @@ enum svc_code tok_open(const struct tok_options *options, struct tok **ret_tok, 
 	tok->bos_id = tok->eos_id = tok->unk_id = tok->pad_id = tok->model_unk_id = -1;
 	enum svc_code code = detect(found.path, &gguf, err);
 	if (code == SVC_OK)
-		code = gguf ? tok_load_gguf(tok, &found, err)
-			    : tok_load_json(tok, found.path, err);
+		code = gguf ? tok_load_gguf(tok, &found, err) : tok_load_json(tok, found.path, err);
 	if (code == SVC_OK)
 		code = tok_finish(tok, err);
 	if (code != SVC_OK) {

@@ -14,7 +14,8 @@
 struct tok;
 
 struct tok_options {
-	const char *path; /* a GGUF file, a tokenizer.json, or a folder that holds one */
+	const char *path; /* a GGUF file, a tokenizer.json, or a folder that holds one, or
+			     metadata.gguf */
 	const char *pre;  /* pre-tokenizer by its GGUF name instead of what a GGUF file says; NULL:
 			     the file's */
 };

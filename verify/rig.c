@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/open.h"
 #include "npu-worker/kernels/attention.h"
 #include "npu-worker/kernels/pool.h"
 
@@ -44,7 +45,7 @@ static enum svc_code pack_model(struct vfy_rig *rig, struct svc_err *err)
 {
 	struct gguf *gguf = NULL;
 	struct pool *pool = NULL;
-	enum svc_code code = gguf_open(rig->config.model, &gguf, err);
+	enum svc_code code = model_open(rig->config.model, NULL, &gguf, err);
 	if (!code)
 		code = plan_open(gguf, rig->config.ctx, &rig->plan, err);
 	if (!code)
