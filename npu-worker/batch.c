@@ -135,7 +135,7 @@ static void commit(struct worker *worker, uint32_t index, const struct engine_se
 		atomic_store(&body->first_us, now);
 	atomic_store(&body->last_us, now);
 	atomic_store_explicit(&body->n_kv, sequence->n_kv, memory_order_release);
-	sequence_seal(worker, sequence, sequence->n_kv - sequence->n_take);
+	cache_seal(worker, sequence, sequence->n_kv - sequence->n_take);
 	fault_point("worker.commit");
 	if (!sample)
 		return;

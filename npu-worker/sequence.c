@@ -31,7 +31,7 @@ static uint32_t copy_handles(const struct worker *worker, const struct body *bod
 	return n;
 }
 
-static void store_pages(struct worker *worker, struct sequence *sequence)
+void sequence_store_pages(struct worker *worker, struct sequence *sequence)
 {
 	uint32_t *table = body_region(&worker->svc->run, sequence->body, REGION_PAGES,
 				      sequence->n_pages * sizeof *sequence->pages, NULL);
@@ -110,46 +110,6 @@ static bool load(struct worker *worker, struct sequence *sequence)
 	return true;
 }
 
-/* Starts behind the pages that an earlier request has computed already. At least one position is
- * left to compute, and a prompt whose log-probabilities are asked for needs them all. */
-static void share_prefix(struct worker *worker, struct sequence *sequence)
-{
-	struct shm_run *run = &worker->svc->run;
-	const int32_t *ids =
-		body_region(run, sequence->body, REGION_IDS, sequence->n_known * sizeof *ids, NULL);
-	struct prefix_key key = worker->prefix_identity;
-	if (!ids || !worker->prefix_cache || (sequence->body->params.flags & BODY_PROMPT_LOGPROBS))
-		return;
-	while ((sequence->n_pages + 1) * PAGE_POSITIONS < sequence->n_known) {
-		key = prefix_next(key, ids + (size_t)sequence->n_pages * PAGE_POSITIONS);
-		uint32_t page = prefix_find(run, key);
-		if (page == PAGE_NONE)
-			break;
-		sequence->pages[sequence->n_pages++] = page;
-		store_pages(worker, sequence);
-	}
-	sequence->n_kv = sequence->n_pages * PAGE_POSITIONS;
-	atomic_store(&sequence->body->n_cached, sequence->n_kv);
-	atomic_store_explicit(&sequence->body->n_kv, sequence->n_kv, memory_order_release);
-	svc_beat(worker->svc);
-}
-
-void sequence_seal(struct worker *worker, struct sequence *sequence, uint32_t from)
-{
-	struct shm_run *run = &worker->svc->run;
-	const int32_t *ids =
-		body_region(run, sequence->body, REGION_IDS, sequence->n_kv * sizeof *ids, NULL);
-	struct prefix_key key = worker->prefix_identity;
-	uint32_t first = from / PAGE_POSITIONS, end = sequence->n_kv / PAGE_POSITIONS;
-	if (!ids || !worker->prefix_cache || first == end)
-		return;
-	for (uint32_t i = 0; i < end && i < sequence->n_pages; i++) {
-		key = prefix_next(key, ids + (size_t)i * PAGE_POSITIONS);
-		if (i >= first)
-			prefix_seal(run, sequence->pages[i], key);
-	}
-}
-
 /* The place in the table, with its page table memory. */
 static struct sequence *next_entry(struct worker *worker)
 {
@@ -212,7 +172,7 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 	worker->n_sequences++;
 	ahead_take(worker, sequence);
 	if (sequence->n_kv == 0)
-		share_prefix(worker, sequence);
+		cache_share(worker, sequence);
 	return true;
 }
 
@@ -243,37 +203,17 @@ void sequence_close(struct worker *worker, struct sequence *sequence)
 	*last = closed;
 }
 
-/* Free pages first; then the sealed page here that nobody refers to and that was used longest ago.
- */
-static uint32_t take_page(struct worker *worker)
-{
-	struct shm_run *run = &worker->svc->run;
-	uint32_t page = page_take(run, &worker->page_cursor);
-	if (page != PAGE_NONE)
-		return page;
-	pages_collect(worker);
-	while ((page = page_take(run, &worker->page_cursor)) == PAGE_NONE) {
-		uint32_t oldest = prefix_oldest(run, worker->may_go);
-		if (oldest == PAGE_NONE)
-			return PAGE_NONE;
-		/* It is free now unless another worker holds it too. */
-		worker->may_go[oldest] = 0;
-		page_drop(run, oldest);
-	}
-	return page;
-}
-
 bool sequence_reserve(struct worker *worker, struct sequence *sequence, uint32_t n)
 {
 	uint32_t need = pages_of(n);
 	if (need > worker->pages_per_sequence)
 		return false;
 	while (sequence->n_pages < need) {
-		uint32_t page = take_page(worker);
+		uint32_t page = cache_take_page(worker);
 		if (page == PAGE_NONE)
 			return false;
 		sequence->pages[sequence->n_pages++] = page;
-		store_pages(worker, sequence);
+		sequence_store_pages(worker, sequence);
 	}
 	return true;
 }

@@ -17,6 +17,9 @@ static const struct opt worker_options[] = {
 	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512|amx",
 	 "instruction set; all give the same bits"},
 	{"prefix-cache", OPT_BOOL, "true", 0, 0, NULL, "share KV pages of equal beginnings"},
+	{"disk-cache", OPT_STRING, "", 0, 0, NULL,
+	 "folder for KV pages that fall out of memory; empty: none"},
+	{"disk-cache-mb", OPT_INT, "4096", 16, 1 << 24, NULL, "at most this much of it (MiB)"},
 	{"run-ahead", OPT_BOOL, "true", 0, 0, NULL,
 	 "compute the next step for the likeliest token while it is drawn"},
 	{"prefill-rows", OPT_INT, "256", 1, 512, NULL,
@@ -158,6 +161,8 @@ static void tick(struct svc *svc)
 	pages_adopt_from_dead(worker);
 	if (svc_now_us() - worker->collected_us > COLLECT_US)
 		pages_collect(worker);
+	if (worker->n_sequences + worker->n_outstanding == 0)
+		cache_write_some(worker);
 }
 
 /* Hands what is here on to another instance; the only one finishes what runs. */
@@ -236,9 +241,6 @@ static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct
 	worker->rows_alone = opt_int(svc->options, "prefill-rows");
 	worker->rows_busy = opt_int(svc->options, "prefill-rows-busy");
 	worker->run_ahead = opt_bool(svc->options, "run-ahead");
-	worker->prefix_cache = opt_bool(svc->options, "prefix-cache");
-	worker->prefix_identity =
-		prefix_start((const uint64_t[2]){info->identity.low, info->identity.high});
 	log_info("engine: %s, %s, %u threads", config->family, info->isa, info->threads);
 	return engine_set_pages(worker->engine, run_page(&svc->run, 0), svc->run.page_bytes,
 				svc->run.n_pages, err);
@@ -261,12 +263,17 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 		code = weights_map(svc, threads, &worker->weights, err);
 	if (code == SVC_OK)
 		code = open_engine(worker, threads, err);
+	if (code == SVC_OK)
+		code = cache_open(worker, err);
 	return code;
 }
 
 static void stop(struct svc *svc)
 {
 	struct worker *worker = svc->role_state;
+	while (svc->leave_code == SVC_OK && cache_write_some(worker) && svc_beat(svc))
+		;
+	cache_close(worker);
 	engine_close(worker->engine);
 	seg_unmap(&worker->weights);
 	/* What is left holds pages until another worker adopts them. */

@@ -6,9 +6,12 @@
  *   batch.c     the step: ids in, logits out, commit, pass on
  *   ahead.c     the next step, while the samplers draw
  *   sequence.c  a slot as the worker sees it: pages, row, adoption from another worker
+ *   cache.c     pages that an earlier request left: in memory, on disk
+ *   store.c     the pages on disk
  *   weights.c   the packed weights' segment: built once, attached to afterwards */
 #pragma once
 #include "npu-worker/engine/engine.h"
+#include "npu-worker/store.h"
 #include "services/slots.h"
 #include "shm/page.h"
 #include "shm/prefix.h"
@@ -85,6 +88,9 @@ struct worker {
 	int32_t *tokens;	 /* [WORKER_MAX_ROWS] */
 	uint8_t *may_go;	 /* [n_pages]: mine, and no slot refers to it (pages_collect) */
 	bool prefix_cache;
+	struct store *store;   /* NULL: nothing is kept on disk */
+	uint64_t *stored;      /* [n_pages] generation that is on disk */
+	uint32_t store_cursor; /* next page to look at when there is time */
 	struct prefix_key prefix_identity;
 };
 
@@ -132,6 +138,21 @@ void ahead_take(struct worker *worker, struct sequence *sequence);
 SVC_CHECKED enum svc_code weights_map(struct svc *svc, uint32_t threads, struct segment *ret_seg,
 				      struct svc_err *err);
 
+/* ---- cache.c */
+
+/* By the options; after the engine, whose pages' identity it needs. */
+SVC_CHECKED enum svc_code cache_open(struct worker *worker, struct svc_err *err);
+void cache_close(struct worker *worker);
+/* Starts a sequence behind the pages that an earlier request has computed, in memory or on disk. */
+void cache_share(struct worker *worker, struct sequence *sequence);
+/* Makes the pages that were completed since position `from` findable. After the step's commit. */
+void cache_seal(struct worker *worker, struct sequence *sequence, uint32_t from);
+/* A page for me: a free one, else the sealed one that nobody refers to and that was used longest
+ * ago, which goes to disk. PAGE_NONE: all are in use. */
+uint32_t cache_take_page(struct worker *worker);
+/* Writes a few pages that are only in memory to disk; when nothing runs. false: all are there. */
+bool cache_write_some(struct worker *worker);
+
 /* ---- sequence.c */
 
 /* After the slot became mine: takes over pages and row, or starts from nothing where they are lost.
@@ -151,8 +172,8 @@ bool sequence_reserve(struct worker *worker, struct sequence *sequence, uint32_t
 void sequence_preempt(struct worker *worker, struct sequence *sequence);
 /* STAGE_RECLAIM: gives everything back and passes to DONE. */
 void sequence_reclaim(struct worker *worker, uint32_t slot);
-/* Makes the pages that were completed since position `from` findable. After the step's commit. */
-void sequence_seal(struct worker *worker, struct sequence *sequence, uint32_t from);
+/* The page table, into the body. */
+void sequence_store_pages(struct worker *worker, struct sequence *sequence);
 /* Drops unsealed pages that carry my bit and that no slot refers to, and rows likewise; fills
  * may_go. */
 void pages_collect(struct worker *worker);
