@@ -192,7 +192,7 @@ def company(pipeline, n):
 def test_company(base, family):
     """Among 15 others that come and go, prompts and answers mixed in one step, with shared pages."""
     with pipeline_with(options={"keeper": ["--slots", 16, "--family", family], "npu-worker": DEBUG}) as pipeline:
-        names = list(REQUESTS) if family == "a16-v1" else ["tiny", "greedy chat"]
+        names = list(REQUESTS) if family == "a16-v1" else ["tiny", "sampled"]
         alone = base if family == "a16-v1" else {name: look(pipeline, name) for name in names}
         with company(pipeline, 15):
             until(lambda: pipeline.running() >= 12, what="company")
