@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "sampler/sampler.h"
-#include "base/fault.h"
 #include "services/slots.h"
 #include "shm/trace.h"
 #include "shm/vocab.h"

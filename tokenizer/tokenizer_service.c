@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/log.h"
 #include "base/fault.h"
+#include "base/log.h"
 #include "services/slots.h"
 #include "shm/trace.h"
 #include "tokenizer/prompt.h"
