@@ -9,6 +9,7 @@
 #include "services/summary.h"
 #include "shm/incarnation.h"
 #include "shm/page.h"
+#include "shm/recovery.h"
 #include "shm/slot.h"
 
 static const struct opt status_options[] = {
@@ -35,6 +36,33 @@ static void print_json(const struct shm_run *run, const struct svc_summary *summ
 	buf_free(&out);
 }
 
+static const char *quantile(const struct shm_run *run, double share, char *text, size_t size)
+{
+	uint64_t us = recovery_quantile_us(run, share);
+	if (us == UINT64_MAX)
+		return "over a minute";
+	snprintf(text, size, "%g ms", (double)us / 1e3);
+	return text;
+}
+
+/* Nothing, if nothing has happened. */
+static void print_recoveries(const struct shm_run *run)
+{
+	const struct ctl_counters *counters = &run->ctl->counters;
+	uint64_t deaths = atomic_load(&counters->deaths), stalls = atomic_load(&counters->stalls),
+		 taken = atomic_load(&counters->takeovers);
+	char half[32], most[32];
+	if (deaths + stalls + taken == 0)
+		return;
+	printf("since the start: %" PRIu64 " processes died, %" PRIu64
+	       " slots were taken from frozen ones; %" PRIu64 " taken over in all",
+	       deaths, stalls, taken);
+	if (taken)
+		printf(" (half within %s, 99 %% within %s)", quantile(run, 0.5, half, sizeof half),
+		       quantile(run, 0.99, most, sizeof most));
+	printf("; %" PRIu64 " late writes refused\n", atomic_load(&counters->fenced_writes));
+}
+
 static void print_table(const struct shm_run *run, const struct svc_summary *summary)
 {
 	const struct ctl_config *config = &run->ctl->config;
@@ -54,6 +82,7 @@ static void print_table(const struct shm_run *run, const struct svc_summary *sum
 	       "%u of %u free\n",
 	       running, summary->waiting, summary->stages[STAGE_TOKENIZE],
 	       summary->stages[STAGE_DONE], page_count_free(run), run->n_pages);
+	print_recoveries(run);
 }
 
 int cli_status(int argc, char **argv)

@@ -162,6 +162,7 @@ static void run_print(const struct gateway *gateway, struct buf *out)
 		gw_metric_print(out, GW_COUNTER, values[i].name, values[i].help);
 		gw_value_print(out, values[i].name, "", values[i].value);
 	}
+	gw_recovery_print(out, counters);
 	gw_metric_print(out, GW_GAUGE, "lockstep_ready", "1 if every role has a ready instance.");
 	gw_value_print(out, "lockstep_ready", "", why_not_ready(gateway) ? 0 : 1);
 }

@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "shm/recovery.h"
+
 /* Upper bounds in microseconds, with the text that Prometheus sees: no number is formatted twice in
  * two ways. */
 static const struct {
@@ -53,6 +55,27 @@ void gw_histogram_print(struct buf *out, const char *name, const char *help,
 			  i < N_BOUNDS ? bounds[i].seconds : "+Inf", total);
 	}
 	buf_print(out, "%s_sum %.6f\n%s_count %" PRIu64 "\n", name, histogram->sum, name, total);
+}
+
+void gw_recovery_print(struct buf *out, const struct ctl_counters *counters)
+{
+	static const char name[] = "lockstep_recovery_seconds";
+	static const uint64_t bounds_us[] = RECOVERY_BOUNDS_US;
+	uint64_t total = 0;
+	buf_print(out,
+		  "# HELP %s From a dead or frozen process's last beat to the take-over of its "
+		  "slot.\n# TYPE %s histogram\n",
+		  name, name);
+	for (size_t i = 0; i < RECOVERY_BUCKETS; i++) {
+		total += atomic_load_explicit(&counters->recoveries[i], memory_order_relaxed);
+		if (i + 1 < RECOVERY_BUCKETS)
+			buf_print(out, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name,
+				  (double)bounds_us[i] / 1e6, total);
+	}
+	buf_print(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %.6f\n%s_count %" PRIu64 "\n",
+		  name, total, name,
+		  (double)atomic_load_explicit(&counters->recovery_us, memory_order_relaxed) / 1e6,
+		  name, total);
 }
 
 static void counter_print(struct buf *out, const char *name, const char *help, uint64_t value)

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "shm/layout.h"
 
 #define GW_BUCKETS_MAX 20u
 
@@ -32,4 +33,6 @@ void gw_metric_print(struct buf *out, enum gw_metric_type type, const char *name
 void gw_value_print(struct buf *out, const char *name, const char *labels, uint64_t value);
 void gw_histogram_print(struct buf *out, const char *name, const char *help,
 			const struct gw_histogram *histogram);
+/* lockstep_recovery_seconds, of all processes of the run. */
+void gw_recovery_print(struct buf *out, const struct ctl_counters *counters);
 void gw_metrics_print(struct buf *out, const struct gw_metrics *metrics);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -141,6 +142,20 @@ static void discard(struct svc *svc, struct segment *seg, const struct svc_err *
 	log_error(why->code, "%s is damaged and packed anew: %s", path, why->msg);
 	seg_unmap(seg);
 	unlink(path);
+}
+
+enum svc_code weights_lock(const struct segment *seg, struct svc_err *err)
+{
+	struct rlimit limit = {0};
+	if (mlock(seg->base, seg->bytes) == 0)
+		return SVC_OK;
+	getrlimit(RLIMIT_MEMLOCK, &limit);
+	return svc_fail_param(
+		err, SVC_BAD_CONFIG, "lock-memory",
+		"--lock-memory: the weights have %zu MiB, RLIMIT_MEMLOCK is %" PRIu64
+		" KiB: raise it (ulimit -l, LimitMEMLOCK=, ulimits: memlock) or leave "
+		"the option out",
+		seg->bytes >> 20, (uint64_t)limit.rlim_cur >> 10);
 }
 
 enum svc_code weights_map(struct svc *svc, uint32_t threads, struct segment *ret_seg,

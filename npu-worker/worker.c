@@ -16,6 +16,8 @@ static const struct opt worker_options[] = {
 	{"threads", OPT_INT, "0", 0, 256, NULL, "compute threads; 0: one per core, at most 16"},
 	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512|amx",
 	 "instruction set; all give the same bits"},
+	{"lock-memory", OPT_BOOL, "false", 0, 0, NULL,
+	 "keep the weights in memory (mlock); needs RLIMIT_MEMLOCK of their size"},
 	{"prefix-cache", OPT_BOOL, "true", 0, 0, NULL, "share KV pages of equal beginnings"},
 	{"disk-cache", OPT_STRING, "", 0, 0, NULL,
 	 "folder for KV pages that fall out of memory; empty: none"},
@@ -261,6 +263,8 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	enum svc_code code = allocate(worker, err);
 	if (code == SVC_OK)
 		code = weights_map(svc, threads, &worker->weights, err);
+	if (code == SVC_OK && opt_bool(svc->options, "lock-memory"))
+		code = weights_lock(&worker->weights, err);
 	if (code == SVC_OK)
 		code = open_engine(worker, threads, err);
 	if (code == SVC_OK)

@@ -137,6 +137,8 @@ void ahead_take(struct worker *worker, struct sequence *sequence);
 /* Attaches to the run's packed weights, or packs them; one builder at a time. */
 SVC_CHECKED enum svc_code weights_map(struct svc *svc, uint32_t threads, struct segment *ret_seg,
 				      struct svc_err *err);
+/* Keeps them from being paged out; SVC_BAD_CONFIG if the limit of locked memory is too low. */
+SVC_CHECKED enum svc_code weights_lock(const struct segment *seg, struct svc_err *err);
 
 /* ---- cache.c */
 

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "shm/block.h"
 #include "shm/fence.h"
+#include "shm/recovery.h"
 
 /* A request may see two of its owners die without progress; the third death is its fault. */
 #define DEATHS_LIMIT 3
@@ -82,6 +83,7 @@ enum svc_claim svc_slot_own(struct svc *svc, uint32_t slot, enum slot_stage stag
 {
 	struct slot_state seen = slot_load(&svc->run, slot);
 	enum svc_claim claim = judge(svc, seen, stage);
+	uint64_t last_beat_us = atomic_load(&svc->run.ctl->incs[seen.owner].beat_us);
 	if (claim == CLAIM_NO || !take(svc, slot, claim, seen, ret_mine))
 		return CLAIM_NO;
 	struct svc_err err;
@@ -95,6 +97,7 @@ enum svc_claim svc_slot_own(struct svc *svc, uint32_t slot, enum slot_stage stag
 	}
 	if (claim == CLAIM_ORPHAN || claim == CLAIM_FENCED) {
 		atomic_fetch_add(&svc->run.ctl->counters.takeovers, 1);
+		recovery_note(&svc->run, svc_now_us() - last_beat_us);
 		log_info("slot %u: taken over in stage %s from a %s process", slot,
 			 slot_stage_name(stage), claim == CLAIM_ORPHAN ? "dead" : "frozen");
 		if (stage != STAGE_RECLAIM && is_poison(body)) {

@@ -145,7 +145,9 @@ void svc_summary_print(struct buf *out, const struct shm_run *run,
 		  page_count_free(run));
 	buf_print(out,
 		  ",\"counters\":{\"deaths\":%" PRIu64 ",\"stalls\":%" PRIu64
-		  ",\"takeovers\":%" PRIu64 ",\"fenced_writes\":%" PRIu64 "}",
+		  ",\"takeovers\":%" PRIu64 ",\"fenced_writes\":%" PRIu64
+		  ",\"recovery_sum_ms\":%.1f}",
 		  atomic_load(&counters->deaths), atomic_load(&counters->stalls),
-		  atomic_load(&counters->takeovers), atomic_load(&counters->fenced_writes));
+		  atomic_load(&counters->takeovers), atomic_load(&counters->fenced_writes),
+		  (double)atomic_load(&counters->recovery_us) / 1e3);
 }

@@ -381,6 +381,8 @@ struct ctl_config {
 /* Instances with a larger number are counted with the last one. */
 #define CTL_INSTANCES 32u
 
+#define RECOVERY_BUCKETS 15u
+
 struct ctl_counters {
 	_Atomic uint64_t next_incarnation;
 	_Atomic uint64_t next_ticket;
@@ -390,6 +392,9 @@ struct ctl_counters {
 	/* Starts of each instance; restarts = starts - 1. */
 	_Atomic uint32_t starts[ROLE_COUNT][CTL_INSTANCES];
 	_Atomic uint64_t trace_until_ns; /* CLOCK_MONOTONIC; by who traces */
+	/* By who takes over (shm/recovery.h): sum and histogram. */
+	_Atomic uint64_t recovery_us;
+	_Atomic uint64_t recoveries[RECOVERY_BUCKETS];
 	_Atomic uint64_t reserved[7];
 };
 _Static_assert(sizeof(struct ctl_counters) % SHM_LINE == 0, "lines, any writer");

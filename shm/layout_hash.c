@@ -65,6 +65,8 @@ static const uint32_t layout[] = {
 	AT(ctl_counters, deaths),
 	AT(ctl_counters, starts),
 	AT(ctl_counters, trace_until_ns),
+	AT(ctl_counters, recovery_us),
+	AT(ctl_counters, recoveries),
 	SIZE(trace_record),
 	SIZE(trace_ring),
 	AT(trace_record, where),

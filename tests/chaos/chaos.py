@@ -28,7 +28,7 @@ NAMED = {"no_worker", "draining", "queue_full", "worker_crashed", "timeout", "st
 class Pipeline:
     def __init__(self, options):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="ls-chaos-", dir="/dev/shm"))
-        self.port = options.port
+        self.port, self.instances = options.port, options.instances
         self.env = {**os.environ, "LOCKSTEP_RUN_DIR": str(self.dir)}
         counts = [f"--{name}s={options.instances}" for name in ("worker", "sampler", "tokenizer", "gateway")]
         subprocess.run([REPO / "deploy/up", f"--port={self.port}", *counts, "--threads=1"], env=self.env, check=True,
@@ -51,7 +51,8 @@ class Tally:
     def __init__(self):
         self.lock = threading.Lock()
         self.count = {}
-        self.gaps = []
+        self.waits = []  # (from, to): between two events of a stream (s)
+        self.faults = []  # (when, what)
         self.problems = []
 
     def add(self, what, n=1):
@@ -88,7 +89,7 @@ def one_request(port, name, body, truth, rng, tally):
     if answer.value() != truth:
         return tally.problem(f"{name}: wrong bytes: {answer.value()[:300]} instead of {truth[:300]}")
     with tally.lock:
-        tally.gaps.append(max(answer.gaps, default=0))
+        tally.waits += answer.waits
     tally.add("right")
 
 
@@ -111,12 +112,25 @@ def client(number, options, port, bodies, truths, stop, tally):
             one_request(port, name, bodies[name], truths[name], rng, tally)
 
 
+def age_s(pid):
+    """How long the process has been running; a large number if it is gone."""
+    try:
+        ticks = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19])
+    except OSError:
+        return 1e9
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
 def disturb(pipeline, rng, tally):
     role = rng.choices(ROLES, WEIGHTS)[0]
     pids = pipeline.pids(role)
     if not pids:
         return
     pid, kind = rng.choice(pids), rng.random()
+    # Its successor may not have come up yet: such a fault hits a pipeline that is down already.
+    young = any(age_s(each) < 1 for each in pids) or len(pids) < (1 if role == "keeper" else pipeline.instances)
+    what = "kill -9" if kind < 0.6 else "SIGTERM" if kind < 0.75 else "SIGSTOP" if kind < 0.95 else "kill -9 every"
+    tally.faults.append((time.monotonic(), f"{what} {role}{', within 1 s of a start' if young else ''}"))
     try:
         if kind < 0.6:
             os.kill(pid, signal.SIGKILL)
@@ -151,18 +165,49 @@ def settled(pipeline, seconds=90):
     return f"not back at the base line after {seconds} s: {json.dumps(status)}"
 
 
+def footprint(pipeline):
+    """(files of the run, bytes of them, bytes of memory that are the processes' own)"""
+    files = [path for path in pipeline.dir.rglob("*") if path.is_file()]
+    own = 0
+    for role in ROLES:
+        for pid in pipeline.pids(role):
+            rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+            own += sum(int(line.split()[1]) << 10 for line in rollup.splitlines() if line.startswith("Anonymous:"))
+    return len(files), sum(path.stat().st_blocks * 512 for path in files), own
+
+
+def grown(before, after):
+    """What is left behind, if anything."""
+    for what, old, new, slack in zip(("files", "bytes of segments", "bytes of memory"), before, after, (8, 1 << 20, 64 << 20)):
+        if new > old * 1.05 + slack:
+            return f"{what}: {old} before, {new} after"
+    return None
+
+
 def percentile(values, p):
     values = sorted(values)
     return values[min(len(values) - 1, round(p * (len(values) - 1)))] if values else 0
+
+
+def waits_of_faults(tally, usual):
+    """{fault: [longest wait of a stream over the usual one (s), of each time]}; of faults that met a stream."""
+    starts = sorted(tally.waits)
+    found = {}
+    for when, what in tally.faults:
+        met = [end - start for start, end in starts if start < when + 0.05 and when < end]
+        if met:
+            found.setdefault(what, []).append(max(0, max(met) - usual))
+    return found
 
 
 def report(options, tally, usual, seconds):
     print(f"chaos: seed {options.seed}, {seconds:.0f} s, {options.clients} clients, {options.instances} instances per role")
     for what in sorted(tally.count):
         print(f"  {what:32} {tally.count[what]}")
-    gaps = [max(0, gap - usual) * 1e3 for gap in tally.gaps]
-    print(f"  longest wait between two events of a stream, over the usual {usual * 1e3:.0f} ms: "
-          f"p50 {percentile(gaps, .5):.0f} ms, p99 {percentile(gaps, .99):.0f} ms, max {max(gaps, default=0):.0f} ms")
+    print(f"  longest wait of a stream that was running, over the usual {usual * 1e3:.0f} ms, by fault (ms):")
+    for what, waits in sorted(waits_of_faults(tally, usual).items()):
+        p50, p99, most = (percentile(waits, p) * 1e3 for p in (.5, .99, 1))
+        print(f"    {what:44} n={len(waits):4}  p50 {p50:5.0f}  p99 {p99:5.0f}  max {most:5.0f}")
     for problem in tally.problems[:20]:
         print(f"PROBLEM {problem}")
 
@@ -182,7 +227,8 @@ def main():
         calm = Tally()
         for name, body in bodies.items():
             one_request(pipeline.port, name, body, truths[name], seeded(options.seed, name), calm)
-        usual = percentile(calm.gaps, .5)
+        usual = percentile([end - start for start, end in calm.waits], .5)
+        before = footprint(pipeline)
         stop, began = threading.Event(), time.monotonic()
         threads = [threading.Thread(target=client, args=(i, options, pipeline.port, bodies, truths, stop, tally), daemon=True)
                    for i in range(options.clients)]
@@ -202,6 +248,8 @@ def main():
             tally.problem(left)
         elif undisturbed(pipeline.port, bodies) != truths:
             tally.problem("answers differ after the faults")
+        elif more := grown(before, footprint(pipeline)):
+            tally.problem(f"left behind: {more}")
         report(options, tally, usual, time.monotonic() - began)
     finally:
         pipeline.down()

@@ -76,12 +76,12 @@ class Answer:
     """What a client has of an answer; comparable whatever way it came."""
 
     def __init__(self):
-        self.choices, self.error, self.gaps, self.last = {}, None, [], None
+        self.choices, self.error, self.waits, self.last = {}, None, [], None
 
     def add(self, data):
         now = time.monotonic()
         if self.last is not None:
-            self.gaps.append(now - self.last)
+            self.waits.append((self.last, now))
         self.last = now
         if "error" in data:
             self.error = data["error"].get("code")
