@@ -17,6 +17,8 @@ static const struct cli_command verbs[] = {
 	{"capture", "runs a prompt and records what was computed", verify_capture},
 	{"replay", "runs a capture's tokens again and compares every record", verify_replay},
 	{"compare", "two captures of the same tokens", verify_compare},
+	{"diverge", "where two configurations differ first, from one state", verify_diverge},
+	{"ladder", "the same with growing context and depth", verify_ladder},
 };
 
 const struct opt verify_engine_options[] = {

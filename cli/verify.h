@@ -11,6 +11,8 @@ int verify_floats(int argc, char **argv);
 int verify_capture(int argc, char **argv);
 int verify_replay(int argc, char **argv);
 int verify_compare(int argc, char **argv);
+int verify_diverge(int argc, char **argv);
+int verify_ladder(int argc, char **argv);
 
 /* How a pass is run: --model, --family, --isa, --threads, --ctx, --chunk, --neighbours. */
 extern const struct opt verify_engine_options[];

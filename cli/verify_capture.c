@@ -6,15 +6,9 @@
 #include <string.h>
 
 #include "cli/verify.h"
+#include "cli/verify_side.h"
 #include "verify/capture.h"
 #include "verify/report.h"
-
-static void print_json(json_t *root)
-{
-	json_dumpf(root, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-	putchar('\n');
-	json_decref(root);
-}
 
 /* ---- floats */
 
@@ -89,7 +83,7 @@ int verify_floats(int argc, char **argv)
 	else
 		code = compare_files(a, b, dtype, &diff, &err);
 	if (!code && opt_bool(options, "json"))
-		print_json(vfy_diff_json(&diff, dtype));
+		verify_print_json(vfy_diff_json(&diff, dtype));
 	else if (!code)
 		vfy_diff_print(&diff, dtype, "", stdout);
 	opt_free(options);
@@ -191,7 +185,7 @@ int verify_capture(int argc, char **argv)
 	if (!code)
 		code = vfy_capture(&job, &result, &err);
 	if (!code && opt_bool(options, "json"))
-		print_json(capture_json(&job, &result));
+		verify_print_json(capture_json(&job, &result));
 	else if (!code)
 		print_capture(&job, &result);
 	bool holds = gate_holds(&job, &result);
@@ -228,21 +222,14 @@ static const struct opt match_options[] = {
 static enum svc_code read_match(const struct opt_set *options, struct vfy_match_options *ret,
 				struct svc_err *err)
 {
-	uint32_t first = 0, last = 0;
-	enum svc_code code =
-		verify_read_range("layers", opt_string(options, "layers"), &first, &last, err);
-	if (!code && (first != last && last != UINT32_MAX))
-		code = svc_fail_param(err, SVC_USAGE, "layers",
-				      "--layers is a depth here: 1, 2, 3, ... or all");
-	ret->depth = last == UINT32_MAX ? 0 : last;
 	ret->rel = opt_real(options, "rel");
-	return code;
+	return verify_read_depth(opt_string(options, "layers"), &ret->depth, err);
 }
 
 static int show_verdict(const struct vfy_verdict *verdict, const char *title, bool json)
 {
 	if (json)
-		print_json(vfy_verdict_json(verdict));
+		verify_print_json(vfy_verdict_json(verdict));
 	else
 		vfy_verdict_print(verdict, title, stdout);
 	return vfy_verdict_is_identical(verdict) ? VERIFY_SAME : VERIFY_DIFFERENT;

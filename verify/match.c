@@ -10,6 +10,10 @@ static enum svc_code advance(struct vfy_match *m, struct svc_err *err)
 {
 	if (++m->next < m->frame.count)
 		return SVC_OK;
+	if (!m->a) {
+		m->drained = true;
+		return SVC_OK;
+	}
 	m->next = 0;
 	enum svc_code code = vfy_reader_next(m->a, &m->frame, err);
 	m->drained = m->frame.count == 0;
@@ -33,6 +37,14 @@ static void note_place(struct vfy_place *place, const struct vfy_record *record,
 	place->is_numbers = diff != NULL;
 	if (diff)
 		place->diff = *diff;
+}
+
+/* diff NULL: no numbers. */
+static void note_trace(struct vfy_verdict *v, const struct vfy_record *record,
+		       const struct vfy_diff *diff)
+{
+	if (v->first.found && v->n_trace < VFY_TRACE)
+		note_place(&v->trace[v->n_trace++], record, diff);
 }
 
 static void note_diff(struct vfy_match *m, const struct vfy_record *record,
@@ -101,19 +113,25 @@ static enum svc_code compare_records(struct vfy_match *m, const struct vfy_recor
 		v->argmax_compared++;
 		v->argmax_flips += argmax_of(a, data_a) != argmax_of(b, data_b);
 	}
-	if (same)
+	bool wants_trace = v->first.found && v->n_trace < VFY_TRACE;
+	if (same && !wants_trace)
 		return SVC_OK;
 	struct vfy_array left, right;
 	struct vfy_diff diff;
 	if (!vfy_record_array(a, data_a, &left) || !vfy_record_array(b, data_b, &right)) {
-		note_place(&v->first, a, NULL);
+		if (!same)
+			note_place(&v->first, a, NULL);
+		note_trace(v, a, NULL);
 		return SVC_OK;
 	}
 	enum svc_code code = vfy_compare(&left, &right, &diff, err);
 	if (code)
 		return code;
-	note_place(&v->first, a, &diff);
-	note_diff(m, a, &diff);
+	if (!same) {
+		note_place(&v->first, a, &diff);
+		note_diff(m, a, &diff);
+	}
+	note_trace(v, a, &diff);
 	return SVC_OK;
 }
 

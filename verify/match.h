@@ -17,6 +17,8 @@ struct vfy_place {
 	struct vfy_diff diff; /* if is_numbers */
 };
 
+enum { VFY_TRACE = 24 };
+
 struct vfy_verdict {
 	uint64_t compared, identical;
 	uint64_t only_a, only_b;	   /* records that the other side lacks */
@@ -29,6 +31,9 @@ struct vfy_verdict {
 	struct vfy_place first;	    /* the earliest difference */
 	struct vfy_place first_rel; /* the earliest whose relative L2 is above options.rel */
 	struct vfy_point points[VFY_CHECKPOINT_END];
+	/* The first difference and what was compared after it, the same or not. */
+	struct vfy_place trace[VFY_TRACE];
+	uint32_t n_trace;
 };
 
 struct vfy_match_options {
@@ -38,7 +43,7 @@ struct vfy_match_options {
 
 struct vfy_match {
 	struct vfy_match_options options;
-	struct vfy_reader *a;	   /* borrowed */
+	struct vfy_reader *a;	   /* borrowed; NULL: frame is all of A */
 	struct vfy_recorder frame; /* of a, and the next record in it */
 	size_t next;
 	bool drained;

@@ -236,7 +236,7 @@ enum svc_code vfy_pass_run(const struct vfy_pass *pass, struct vfy_trace *ret_tr
 	struct runner r = {0};
 	enum svc_code code = open_runner(pass, &r, err);
 	uint32_t fed = code ? 0 : vfy_pass_fed(pass);
-	for (uint32_t pos = 0, n; pos < fed && !code; pos += n) {
+	for (uint32_t pos = pass->start, n; pos < fed && !code; pos += n) {
 		n = step_length(pass, pos);
 		code = run_step(&r, pos, n, err);
 		if (pass->recorder)

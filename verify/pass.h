@@ -19,14 +19,14 @@ void vfy_trace_free(struct vfy_trace *trace);
 struct vfy_pass {
 	struct vfy_rig *rig;
 	int32_t *tokens;   /* [n_prompt + n_new] */
+	uint32_t start;	   /* positions before it are in the rig's state already */
 	uint32_t n_prompt; /* >= 1 */
 	uint32_t n_new;	   /* tokens behind the prompt; the last one is not fed */
 	bool forced;	   /* all tokens are given; else those behind the prompt are the argmax */
 	bool all_logits;   /* of prompt positions, too */
 	uint32_t answer_chunk; /* forced positions behind the prompt per step; 1: one by one */
 	struct vfy_recorder *recorder; /* NULL: none */
-	/* The other side of a test arithmetic or a seeded fault; NULL: none. Its probe is replaced
-	 * by the recorder's. */
+	/* Other arithmetic, a seeded fault; NULL: none. Its probe is replaced by the recorder's. */
 	const struct engine_hooks *hooks;
 	/* After each step, with the recorder's records in execution order. NULL: they pile up until
 	 * the end. */
@@ -36,6 +36,6 @@ struct vfy_pass {
 /* The positions that a pass feeds. */
 uint32_t vfy_pass_fed(const struct vfy_pass *pass);
 
-/* Runs from position 0. ret_trace NULL is fine; else the caller frees it. */
+/* Runs from position pass->start. ret_trace NULL is fine; else the caller frees it. */
 SVC_CHECKED enum svc_code vfy_pass_run(const struct vfy_pass *pass, struct vfy_trace *ret_trace,
 				       struct svc_err *err);

@@ -7,21 +7,9 @@
 #include "model/open.h"
 #include "npu-worker/kernels/attention.h"
 #include "npu-worker/kernels/pool.h"
+#include "verify/rig_private.h"
 
 enum { MAX_NEIGHBOURS = 63, MAX_CHUNK = 512 };
-
-struct vfy_rig {
-	struct vfy_config config;
-	struct plan *plan;
-	uint8_t *region, *pages;
-	size_t pages_bytes, k_tile, v_tile, kv_bytes;
-	uint32_t pages_each;
-	struct engine *engine;
-	uint32_t *tables; /* [1 + neighbours][pages_each] */
-	int32_t *neighbour_tokens;
-	uint32_t *neighbour_pos;
-	struct engine_seq *seqs; /* [1 + neighbours] */
-};
 
 struct vfy_state {
 	uint8_t *pages;
@@ -207,22 +195,28 @@ size_t vfy_rig_kv_bytes(const struct vfy_rig *rig)
 }
 
 /* The tiles of a page: npu-worker/kernels/attention.h. */
+size_t vfy_rig_kv_offset(const struct vfy_rig *rig, uint32_t position, uint32_t layer,
+			 uint32_t part, uint32_t i)
+{
+	const struct engine_info *info = engine_info(rig->engine);
+	uint32_t dim = info->config.head_dim, key = position % ENGINE_PAGE_TOKENS;
+	size_t page = (size_t)rig->tables[position / ENGINE_PAGE_TOKENS] * info->page_bytes;
+	size_t tile =
+		((size_t)layer * info->config.n_kv_heads + part / 2) * (rig->k_tile + rig->v_tile) +
+		(part % 2 ? rig->k_tile : 0);
+	size_t place = part % 2 ? (size_t)key * ((dim + 15) / 16 * 16) + i
+				: (size_t)i * ENGINE_PAGE_TOKENS + key;
+	return page + tile + place * rig->kv_bytes;
+}
+
 void vfy_rig_read_kv(const struct vfy_rig *rig, uint32_t position, uint32_t layer, uint32_t part,
 		     void *ret_vector)
 {
-	const struct engine_info *info = engine_info(rig->engine);
-	uint32_t head = part / 2, dim = info->config.head_dim, key = position % ENGINE_PAGE_TOKENS;
-	const uint8_t *tile =
-		rig->pages + (size_t)rig->tables[position / ENGINE_PAGE_TOKENS] * info->page_bytes;
-	tile += ((size_t)layer * info->config.n_kv_heads + head) * (rig->k_tile + rig->v_tile);
-	if (part % 2)
-		tile += rig->k_tile;
-	for (uint32_t i = 0; i < dim; i++) {
-		size_t place = part % 2 ? (size_t)key * ((dim + 15) / 16 * 16) + i
-					: (size_t)i * ENGINE_PAGE_TOKENS + key;
-		memcpy((uint8_t *)ret_vector + i * rig->kv_bytes, tile + place * rig->kv_bytes,
+	uint32_t dim = engine_info(rig->engine)->config.head_dim;
+	for (uint32_t i = 0; i < dim; i++)
+		memcpy((uint8_t *)ret_vector + i * rig->kv_bytes,
+		       rig->pages + vfy_rig_kv_offset(rig, position, layer, part, i),
 		       rig->kv_bytes);
-	}
 }
 
 const float *vfy_rig_rope(const struct vfy_rig *rig, uint32_t layer, uint32_t position,

@@ -62,3 +62,22 @@ void vfy_rig_reset(struct vfy_rig *rig);
 
 /* Largest value's index, ties to the lower. */
 int32_t vfy_argmax(const float *logits, uint32_t n);
+
+/* ---- damage on purpose: each changes one bit, and again changes it back */
+
+/* The lowest bit of one element of a position's table row as the layer uses it: 0 .. 2 * pairs - 1.
+ * A table is shared by layers. SVC_INVALID: no such element. */
+SVC_CHECKED enum svc_code vfy_rig_flip_rope(struct vfy_rig *rig, uint32_t layer, uint32_t position,
+					    uint32_t element, struct svc_err *err);
+/* The lowest bit of byte `byte` of the 16-row tile `tile` of the matrix that makes a checkpoint. */
+SVC_CHECKED enum svc_code vfy_rig_flip_weight(struct vfy_rig *rig, uint32_t layer,
+					      enum engine_checkpoint checkpoint, uint32_t tile,
+					      uint32_t byte, struct svc_err *err);
+/* The lowest mantissa bit of an element of a key or value at rest. */
+SVC_CHECKED enum svc_code vfy_rig_flip_kv(struct vfy_rig *rig, uint32_t layer, uint32_t part,
+					  uint32_t position, uint32_t element, struct svc_err *err);
+
+/* Positions 0 .. n - 1 of from's sequence become into's; f16 widens to float32, the other way is
+ * SVC_INVALID. The rigs' models have the same shape. */
+SVC_CHECKED enum svc_code vfy_rig_copy_kv(const struct vfy_rig *from, struct vfy_rig *into,
+					  uint32_t n, struct svc_err *err);

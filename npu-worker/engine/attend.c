@@ -96,7 +96,12 @@ static void attend_item(const struct step *step, uint32_t s, uint32_t item)
 		.out = e->heads + row * e->q_width + head,
 		.out_stride = e->q_width,
 	};
-	e->kernels->attention(&job);
+	bool blocks = step_varies(step, VARIANT_ATTENTION, ENGINE_HEADS);
+	bool other_exp = step_varies(step, VARIANT_EXP, ENGINE_HEADS);
+	if (blocks || other_exp)
+		variant_attention(&job, step->n_rows, blocks, other_exp);
+	else
+		e->kernels->attention(&job);
 }
 
 static void attend_items(void *context, uint32_t first, uint32_t last, uint32_t thread)

@@ -5,3 +5,4 @@ lockstep_test(rope_test SOURCES engine/rope_test.c USES engine)
 lockstep_test(engine_test SOURCES engine/engine_test.c engine/model_file_test.c USES engine)
 lockstep_fuzz(plan_fuzz SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/plan_fuzz.c USES engine
 	CORPUS ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/plan)
+lockstep_test(variant_test SOURCES engine/variant_test.c engine/model_file_test.c USES engine)

@@ -97,6 +97,7 @@ struct engine_record {
 	const void *data;
 };
 
+struct variant;
 struct engine_hooks {
 	void *context;
 	/* Called from the caller's thread between pieces of work, many times a second. NULL is
@@ -109,6 +110,13 @@ struct engine_hooks {
 	/* NULL in ordinary service. The operations between matrix products then run in the caller's
 	 * thread alone, so that records come one at a time; their bits are the same. */
 	void (*probe)(void *context, const struct engine_record *record);
+	/* For the instruments; NULL in service. Other arithmetic at chosen sites (variant.h), with
+	 * the f32 family alone. And a fault on purpose: called before probe, it may change data,
+	 * the record's values, which are then what the step goes on with. Not for kv_write, which
+	 * is rounded and in its page, and not for logits, which are handed out. */
+	const struct variant *variant;
+	void (*seed)(void *context, const struct engine_record *record, float *data);
+	void *seed_context;
 };
 
 struct engine_seq {

@@ -2,6 +2,7 @@
  * (the order of things), rows.c (what happens to a row between matrix products) and attend.c. */
 #pragma once
 #include "npu-worker/engine/engine.h"
+#include "npu-worker/engine/variant.h"
 #include "npu-worker/kernels/attention.h"
 #include "npu-worker/kernels/pool.h"
 
@@ -79,7 +80,16 @@ static inline void step_beat(const struct step *step, uint32_t thread)
 }
 static inline bool step_is_probed(const struct step *step)
 {
-	return step->batch->hooks && step->batch->hooks->probe;
+	const struct engine_hooks *hooks = step->batch->hooks;
+	return hooks && (hooks->probe || hooks->seed);
+}
+/* Whether the other primitive makes a checkpoint's values in this step and layer. */
+static inline bool step_varies(const struct step *step, enum variant_primitive primitive,
+			       enum engine_checkpoint site)
+{
+	const struct variant *variant = step->batch->hooks ? step->batch->hooks->variant : NULL;
+	return variant && step->layer >= variant->first_layer &&
+	       step->layer <= variant->last_layer && variant->sites[primitive] >> site & 1;
 }
 
 /* rows.c: work for rows [first, last). */
@@ -87,7 +97,7 @@ pool_work rows_embed, rows_enter_layer, rows_qkv, rows_heads, rows_after_attenti
 	rows_leave_layer, rows_final_norm;
 /* What happens to a row where n values of it are at a checkpoint. */
 void rows_probe(const struct step *step, uint32_t row, enum engine_checkpoint checkpoint,
-		const float *data, uint32_t heads);
+		float *data, uint32_t heads);
 
 /* attend.c: the step's attention, from qkv and the pages to heads. */
 void attend_plan(struct step *step);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 void rows_probe(const struct step *step, uint32_t row, enum engine_checkpoint checkpoint,
-		const float *data, uint32_t heads)
+		float *data, uint32_t heads)
 {
 	if (!step_is_probed(step))
 		return;
@@ -30,7 +30,11 @@ void rows_probe(const struct step *step, uint32_t row, enum engine_checkpoint ch
 				       .rows = heads,
 				       .cols = cols,
 				       .data = data};
-	step->batch->hooks->probe(step->batch->hooks->context, &record);
+	const struct engine_hooks *hooks = step->batch->hooks;
+	if (hooks->seed)
+		hooks->seed(hooks->seed_context, &record, data);
+	if (hooks->probe)
+		hooks->probe(hooks->context, &record);
 }
 
 /* The activation form of row r of the product to come. */
@@ -40,9 +44,17 @@ static void quantise(const struct step *step, uint32_t r)
 		atomic_store_explicit(&step->engine->rows[r].bad, true, memory_order_relaxed);
 }
 
-static void norm_row(const struct engine *e, const float *x, const float *weight, float *y)
+/* The norm that gives the checkpoint `site`. */
+static void norm(const struct step *step, enum engine_checkpoint site, const float *x,
+		 const float *weight, float *y)
 {
-	e->kernels->rms_norm(x, weight, e->info.config.norm_eps, e->info.config.n_embd, y);
+	const struct engine *e = step->engine;
+	const struct model_config *c = &e->info.config;
+	uint32_t n = site == ENGINE_Q_NORM || site == ENGINE_K_NORM ? c->head_dim : c->n_embd;
+	if (step_varies(step, VARIANT_NORM, site))
+		variant_rms_norm(x, weight, c->norm_eps, n, y);
+	else
+		e->kernels->rms_norm(x, weight, c->norm_eps, n, y);
 }
 
 void rows_embed(void *context, uint32_t first, uint32_t last, uint32_t thread)
@@ -68,10 +80,13 @@ static void close_branch(const struct step *step, uint32_t r, const float *post_
 	uint32_t width = e->info.config.n_embd;
 	float *h = e->h + (size_t)r * width, *x = e->x + (size_t)r * width;
 	if (post_norm) {
-		norm_row(e, h, post_norm, h);
+		norm(step, norm_point, h, post_norm, h);
 		rows_probe(step, r, norm_point, h, 1);
 	}
-	e->kernels->add(x, h, width);
+	if (step_varies(step, VARIANT_RESIDUAL, sum_point))
+		variant_add(x, h, width);
+	else
+		e->kernels->add(x, h, width);
 	rows_probe(step, r, sum_point, x, 1);
 }
 
@@ -82,7 +97,8 @@ void rows_enter_layer(void *context, uint32_t first, uint32_t last, uint32_t thr
 	uint32_t width = e->info.config.n_embd;
 	for (uint32_t r = first; r < last; r++) {
 		float *h = e->h + (size_t)r * width;
-		norm_row(e, e->x + (size_t)r * width, e->layers[step->layer].attn_norm, h);
+		norm(step, ENGINE_ATTN_NORM, e->x + (size_t)r * width,
+		     e->layers[step->layer].attn_norm, h);
 		rows_probe(step, r, ENGINE_ATTN_NORM, h, 1);
 		quantise(step, r);
 		step_beat(step, thread);
@@ -95,16 +111,17 @@ static void add_bias(const struct engine *e, float *x, const float *bias, uint32
 		e->kernels->add(x, bias, n);
 }
 
-static void norm_heads(const struct step *step, uint32_t r, float *x, const float *norm, bool keys)
+static void norm_heads(const struct step *step, uint32_t r, float *x, const float *weight,
+		       bool keys)
 {
 	const struct engine *e = step->engine;
 	const struct model_config *c = &e->info.config;
 	uint32_t heads = keys ? c->n_kv_heads : c->n_heads;
-	if (!norm)
+	if (!weight)
 		return;
 	for (uint32_t head = 0; head < heads; head++) {
 		float *vector = x + (size_t)head * c->head_dim;
-		e->kernels->rms_norm(vector, norm, c->norm_eps, c->head_dim, vector);
+		norm(step, keys ? ENGINE_K_NORM : ENGINE_Q_NORM, vector, weight, vector);
 	}
 	rows_probe(step, r, keys ? ENGINE_K_NORM : ENGINE_Q_NORM, x, heads);
 }
@@ -117,9 +134,11 @@ static void turn_heads(const struct step *step, uint32_t r, float *x, bool keys)
 	uint32_t heads = keys ? c->n_kv_heads : c->n_heads;
 	const float *cosines = layer->rope + (size_t)e->rows[r].position * 2 * layer->rope_pairs;
 	const float *sines = cosines + layer->rope_pairs;
+	bool varies = step_varies(step, VARIANT_ROPE, keys ? ENGINE_K_ROPE : ENGINE_Q_ROPE);
 	for (uint32_t head = 0; head < heads; head++)
-		e->kernels->rope(x + (size_t)head * c->head_dim, cosines, sines, layer->rope_pairs,
-				 c->interleaved);
+		(varies ? variant_rope : e->kernels->rope)(x + (size_t)head * c->head_dim, cosines,
+							   sines, layer->rope_pairs,
+							   c->interleaved);
 	rows_probe(step, r, keys ? ENGINE_K_ROPE : ENGINE_Q_ROPE, x, heads);
 }
 
@@ -175,7 +194,7 @@ static void write_kv(const struct step *step, uint32_t r, const float *k, const 
 					      .v_tile = attend_v_tile(step, r, head),
 					      .key = e->rows[r].position % ENGINE_PAGE_TOKENS};
 		e->kernels->kv_write(&to, k + at, v + at);
-		if (step_is_probed(step)) {
+		if (step_is_probed(step) && step->batch->hooks->probe) {
 			probe_tile(step, r, to.k_tile, 0, head);
 			probe_tile(step, r, to.v_tile, 1, head);
 		}
@@ -230,11 +249,22 @@ void rows_after_attention(void *context, uint32_t first, uint32_t last, uint32_t
 		rows_probe(step, r, ENGINE_O_PROJ, h, 1);
 		close_branch(step, r, layer->post_attn_norm, ENGINE_POST_ATTN_NORM,
 			     ENGINE_AFTER_ATTN);
-		norm_row(e, e->x + (size_t)r * width, layer->ffn_norm, h);
+		norm(step, ENGINE_FFN_NORM, e->x + (size_t)r * width, layer->ffn_norm, h);
 		rows_probe(step, r, ENGINE_FFN_NORM, h, 1);
 		quantise(step, r);
 		step_beat(step, thread);
 	}
+}
+
+static void activate(const struct step *step, float *gate, const float *up)
+{
+	const struct engine *e = step->engine;
+	uint32_t width = e->info.config.n_ffn;
+	bool varies = step_varies(step, VARIANT_EXP, ENGINE_ACT);
+	if (e->info.config.gelu)
+		(varies ? variant_gelu_mul : e->kernels->gelu_mul)(gate, up, width, gate);
+	else
+		(varies ? variant_silu_mul : e->kernels->silu_mul)(gate, up, width, gate);
 }
 
 /* The gated activation goes where the gate was. */
@@ -247,10 +277,7 @@ void rows_activate(void *context, uint32_t first, uint32_t last, uint32_t thread
 		float *gate = e->gate_up + (size_t)r * 2 * width, *up = gate + width;
 		rows_probe(step, r, ENGINE_GATE, gate, 1);
 		rows_probe(step, r, ENGINE_UP, up, 1);
-		if (e->info.config.gelu)
-			e->kernels->gelu_mul(gate, up, width, gate);
-		else
-			e->kernels->silu_mul(gate, up, width, gate);
+		activate(step, gate, up);
 		rows_probe(step, r, ENGINE_ACT, gate, 1);
 		quantise(step, r);
 		step_beat(step, thread);
@@ -278,7 +305,7 @@ void rows_final_norm(void *context, uint32_t first, uint32_t last, uint32_t thre
 	for (uint32_t i = first; i < last; i++) {
 		uint32_t r = step->logit_rows[i];
 		float *h = e->h + (size_t)i * width;
-		norm_row(e, e->x + (size_t)r * width, e->output_norm, h);
+		norm(step, ENGINE_FINAL_NORM, e->x + (size_t)r * width, e->output_norm, h);
 		rows_probe(step, r, ENGINE_FINAL_NORM, h, 1);
 		if (!e->kernels->quantise(&step->acts, i, i + 1))
 			atomic_store_explicit(&e->rows[r].bad, true, memory_order_relaxed);

@@ -55,6 +55,7 @@ struct product {
 	const struct step *step;
 	const struct kernels_matrix *matrices;
 	uint32_t n_matrices;
+	enum engine_checkpoint site; /* of the first; the others' follow it */
 	float *y;
 	size_t y_stride;
 	uint32_t grain; /* 16-row blocks */
@@ -80,15 +81,23 @@ static struct kernels_acts acts_rows(const struct kernels_acts *acts, uint32_t f
 }
 
 /* Blocks [first, last) of one matrix, for all rows. */
-static void multiply_rows(const struct product *p, const struct kernels_matrix *w, float *y,
-			  uint32_t first, uint32_t last, uint32_t thread)
+static void multiply_rows(const struct product *p, uint32_t m, float *y, uint32_t first,
+			  uint32_t last, uint32_t thread)
 {
 	const struct kernels_acts *acts = &p->step->acts;
+	const struct kernels_matrix *w = &p->matrices[m];
+	const struct kernels *kernels = p->step->engine->kernels;
+	bool varies = step_varies(p->step, VARIANT_MATMUL, p->site + m);
 	for (uint32_t row = 0; row < acts->rows; row += TILE_ROWS) {
 		uint32_t count = acts->rows - row < TILE_ROWS ? acts->rows - row : TILE_ROWS;
 		struct kernels_acts part = acts_rows(acts, row, count);
-		p->step->engine->kernels->matmul(w, &part, y + row * p->y_stride, p->y_stride,
-						 first, last);
+		float *out = y + row * p->y_stride;
+		if (varies)
+			variant_matmul(&(struct variant_product){kernels, w, &part, out,
+								 p->y_stride, acts->rows},
+				       first, last);
+		else
+			kernels->matmul(w, &part, out, p->y_stride, first, last);
 		step_beat(p->step, thread);
 	}
 }
@@ -104,18 +113,22 @@ static void multiply_blocks(void *context, uint32_t first, uint32_t last, uint32
 		uint32_t from = first > start ? first : start, to = last < end ? last : end;
 		for (uint32_t at = from; at < to; at += p->grain) {
 			uint32_t stop = to - at < p->grain ? to : at + p->grain;
-			multiply_rows(p, w, y, at - start, stop - start, thread);
+			multiply_rows(p, m, y, at - start, stop - start, thread);
 		}
 		y += w->rows;
 		start = end;
 	}
 }
 
-static void multiply(struct step *step, const struct kernels_matrix *matrices, uint32_t n, float *y,
-		     size_t y_stride)
+/* site: the first matrix' checkpoint. */
+static void multiply(struct step *step, enum engine_checkpoint site,
+		     const struct kernels_matrix *matrices, uint32_t n, float *y, size_t y_stride)
 {
-	struct product p = {
-		.step = step, .matrices = matrices, .n_matrices = n, .y_stride = y_stride};
+	struct product p = {.step = step,
+			    .matrices = matrices,
+			    .n_matrices = n,
+			    .site = site,
+			    .y_stride = y_stride};
 	p.y = y;
 	uint32_t blocks = 0;
 	for (uint32_t m = 0; m < n; m++)
@@ -136,21 +149,22 @@ static void run_layer(struct step *step)
 
 	set_acts(step, rows, e->h, c->n_embd, c->n_embd);
 	run_rows(step, rows_enter_layer, rows);
-	multiply(step, layer->qkv, layer->n_qkv, e->qkv, e->qkv_width);
+	multiply(step, ENGINE_Q_PROJ, layer->qkv, layer->n_qkv, e->qkv, e->qkv_width);
 	run_rows(step, rows_qkv, rows);
 	attend_run(step);
 
 	set_acts(step, rows, e->heads, e->q_width, e->q_width);
 	run_rows(step, rows_heads, rows);
-	multiply(step, &layer->o, 1, e->h, c->n_embd);
+	multiply(step, ENGINE_O_PROJ, &layer->o, 1, e->h, c->n_embd);
 
 	set_acts(step, rows, e->h, c->n_embd, c->n_embd);
 	run_rows(step, rows_after_attention, rows);
-	multiply(step, layer->gate_up, layer->n_gate_up, e->gate_up, 2 * (size_t)c->n_ffn);
+	multiply(step, ENGINE_GATE, layer->gate_up, layer->n_gate_up, e->gate_up,
+		 2 * (size_t)c->n_ffn);
 
 	set_acts(step, rows, e->gate_up, c->n_ffn, 2 * (size_t)c->n_ffn);
 	run_rows(step, rows_activate, rows);
-	multiply(step, &layer->down, 1, e->h, c->n_embd);
+	multiply(step, ENGINE_DOWN, &layer->down, 1, e->h, c->n_embd);
 	run_rows(step, rows_leave_layer, rows);
 }
 
@@ -194,7 +208,7 @@ static void run_head(struct step *step)
 	uint32_t chunks = (vocab + LOGIT_COLUMNS - 1) / LOGIT_COLUMNS;
 	set_acts(step, step->n_logit_rows, e->h, width, width);
 	run_rows(step, rows_final_norm, step->n_logit_rows);
-	multiply(step, &e->head, 1, e->logits, vocab);
+	multiply(step, ENGINE_LOGITS, &e->head, 1, e->logits, vocab);
 	pool_run(e->pool, hand_out, step, step->n_logit_rows * chunks, 1);
 	for (uint32_t i = 0; i < step->n_logit_rows; i++)
 		rows_probe(step, step->logit_rows[i], ENGINE_LOGITS, e->logits + (size_t)i * vocab,
@@ -270,6 +284,10 @@ static enum svc_code check_batch(const struct engine *e, const struct engine_bat
 				batch->n_seqs, rows, e->info.max_seqs, e->info.max_rows);
 	if (!e->page_base)
 		return svc_fail(err, SVC_INVALID, __func__, "no KV pages were set");
+	if (batch->hooks && batch->hooks->variant && e->info.family != KERNELS_F32)
+		return svc_fail(err, SVC_INVALID, __func__,
+				"other arithmetic is for the family f32-v1; this one is %s",
+				kernels_family_name(e->info.family));
 	return SVC_OK;
 }
 

@@ -1,0 +1,211 @@
+/* lockstep verify diverge, ladder. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/verify.h"
+#include "cli/verify_side.h"
+#include "verify/report.h"
+
+static const struct opt diverge_options[] = {
+	{"a", OPT_STRING, "family=bat,rows=8", 0, 0, NULL,
+	 "side A, as NAME=VALUE,...: family, isa, model, threads, neighbours, rows"},
+	{"b", OPT_STRING, "family=seq,rows=1", 0, 0, NULL, "side B, the reference, likewise"},
+	{"tokens", OPT_INT, "8", 1, 4096, NULL, "forced tokens: side B's greedy choices"},
+	{"fault", OPT_STRING, "", 0, 0, NULL,
+	 "seed one in side A: KIND:NAME=VALUE,...; kinds operator, order, rope, weight, kv"},
+	{"layers", OPT_STRING, "all", 0, 0, NULL, "compare only the first N layers; or all"},
+	{"rel", OPT_REAL, "0", 0, 1e9, NULL,
+	 "name the first record whose relative L2 exceeds this, too; 0: don't"},
+	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
+	{0},
+};
+
+/* ---- printing */
+
+static void print_gate(const char *name, const struct vfy_gate *gate)
+{
+	printf("%s: %" PRIu32 "/%" PRIu32 " positions identical: %s\n", name, gate->identical,
+	       gate->positions, vfy_gate_holds(gate) ? "PASS" : "FAIL");
+}
+
+static void print_trace(const struct vfy_verdict *v)
+{
+	printf("from there on:\n  %8s %5s %-15s %4s %10s %12s %12s\n", "position", "layer",
+	       "checkpoint", "part", "differ", "max ULP", "rel L2");
+	for (uint32_t i = 0; i < v->n_trace; i++) {
+		const struct vfy_place *place = &v->trace[i];
+		printf("  %8" PRIu32 " %5" PRIu32 " %-15s %4" PRIu32, place->record.position,
+		       place->record.layer, vfy_checkpoint_name(place->record.checkpoint),
+		       place->record.part);
+		if (place->is_numbers)
+			printf(" %10" PRIu64 " %12.0f %12.4g", place->diff.mismatches,
+			       place->diff.ulp.value, place->diff.relative_l2);
+		printf("\n");
+	}
+}
+
+static void print_divergence(const struct vfy_divergence *d)
+{
+	print_gate("CONTROL A0_vs_A1", &d->control_a);
+	print_gate("PROBE   A0_vs_A2", &d->probe_a);
+	print_gate("CONTROL B0_vs_B1", &d->control_b);
+	print_gate("PROBE   B0_vs_B2", &d->probe_b);
+	if (!d->valid) {
+		printf("RESULT FAIL: a side differs from itself; no divergence is reported\n");
+		return;
+	}
+	vfy_verdict_print(&d->verdict, "A vs B", stdout);
+	if (d->verdict.n_trace)
+		print_trace(&d->verdict);
+	if (d->rest.found)
+		printf("KV at rest differs: position %" PRIu32 " (page %" PRIu32 "), layer %" PRIu32
+		       ", part %" PRIu32 ", element %" PRIu32 "\n",
+		       d->rest.position, d->rest.position / ENGINE_PAGE_TOKENS, d->rest.layer,
+		       d->rest.part, d->rest.element);
+	printf("RESULT %s\n", verify_is_same(d) ? "IDENTICAL" : "DIFFERENT");
+}
+
+bool verify_is_same(const struct vfy_divergence *d)
+{
+	return d->valid && vfy_verdict_is_identical(&d->verdict) && !d->rest.found;
+}
+
+static json_t *gate_json(const struct vfy_gate *gate)
+{
+	return json_pack("{s:b, s:I, s:I}", "pass", vfy_gate_holds(gate), "positions",
+			 (json_int_t)gate->positions, "identical", (json_int_t)gate->identical);
+}
+
+json_t *verify_divergence_json(const struct vfy_divergence *d)
+{
+	json_t *rest = d->rest.found ? json_pack("{s:I, s:I, s:I, s:I}", "position",
+						 (json_int_t)d->rest.position, "layer",
+						 (json_int_t)d->rest.layer, "part",
+						 (json_int_t)d->rest.part, "element",
+						 (json_int_t)d->rest.element)
+				     : json_null();
+	return json_pack("{s:o, s:o, s:o, s:o, s:s, s:o, s:o}", "CONTROL A0_vs_A1",
+			 gate_json(&d->control_a), "PROBE A0_vs_A2", gate_json(&d->probe_a),
+			 "CONTROL B0_vs_B1", gate_json(&d->control_b), "PROBE B0_vs_B2",
+			 gate_json(&d->probe_b), "result",
+			 !d->valid	     ? "FAIL"
+			 : verify_is_same(d) ? "IDENTICAL"
+					     : "DIFFERENT",
+			 "verdict", d->valid ? vfy_verdict_json(&d->verdict) : json_null(),
+			 "kv_at_rest", rest);
+}
+
+/* ---- the two verbs */
+
+int verify_diverge(int argc, char **argv)
+{
+	const struct opt_source source = {
+		"lockstep verify diverge",
+		"where do two configurations, from one state and on the same tokens, differ first?",
+		{verify_engine_options, verify_prompt_options, diverge_options},
+		false};
+	struct opt_set *options = NULL;
+	struct svc_err err = {0};
+	struct verify_sides sides = {0};
+	struct vfy_duel *duel = NULL;
+	struct vfy_divergence d = {0};
+	int status;
+	if (!cli_options(&source, argc, argv, &options, &status))
+		return status;
+	enum svc_code code = verify_read_sides(options, &sides, &err);
+	code = code ? code : vfy_duel_open(&sides.duel, &duel, &err);
+	code = code ? code : vfy_duel_run(duel, NULL, sides.duel.n_forced, &sides.match, &d, &err);
+	if (!code && opt_bool(options, "json"))
+		verify_print_json(verify_divergence_json(&d));
+	else if (!code)
+		print_divergence(&d);
+	vfy_duel_close(duel);
+	verify_free_sides(&sides);
+	opt_free(options);
+	return code ? cli_fail(&err) : verify_is_same(&d) ? VERIFY_SAME : VERIFY_DIFFERENT;
+}
+
+/* One rung: n forced tokens, the first `depth` layers (0: all). */
+struct rung {
+	uint32_t n, depth;
+	struct vfy_divergence d;
+};
+
+static void print_rung(const struct rung *rung)
+{
+	char place[128] = "", depth[16] = "all";
+	if (rung->depth)
+		snprintf(depth, sizeof depth, "%" PRIu32, rung->depth);
+	if (rung->d.verdict.first.found)
+		vfy_place_text(&rung->d.verdict.first.record, place);
+	printf("  %7" PRIu32 " %6s   %-9s %s\n", rung->n, depth,
+	       !rung->d.valid		  ? "FAIL"
+	       : verify_is_same(&rung->d) ? "identical"
+					  : "DIFFERENT",
+	       place);
+}
+
+static json_t *rung_json(const struct rung *rung)
+{
+	return json_pack("{s:I, s:I, s:o}", "tokens", (json_int_t)rung->n, "depth",
+			 (json_int_t)rung->depth, "divergence", verify_divergence_json(&rung->d));
+}
+
+/* Context 1, 2, 4, ... n; in each depth 1, 2, 3 and all; on to the end, so that what differs only
+ * further out is seen, too. */
+static enum svc_code climb(struct vfy_duel *duel, const struct verify_sides *sides, json_t *list,
+			   bool *ret_same, struct svc_err *err)
+{
+	static const uint32_t depths[] = {1, 2, 3, 0};
+	uint32_t most = sides->duel.n_forced;
+	*ret_same = true;
+	for (uint32_t n = 1;; n = 2 * n < most ? 2 * n : most) {
+		for (unsigned i = 0; i < sizeof depths / sizeof depths[0]; i++) {
+			struct vfy_match_options rung_match = sides->match;
+			struct rung rung = {.n = n, .depth = depths[i]};
+			rung_match.depth = depths[i];
+			enum svc_code code = vfy_duel_run(duel, NULL, n, &rung_match, &rung.d, err);
+			if (code)
+				return code;
+			*ret_same &= verify_is_same(&rung.d);
+			if (list)
+				json_array_append_new(list, rung_json(&rung));
+			else
+				print_rung(&rung);
+		}
+		if (n == most)
+			return SVC_OK;
+	}
+}
+
+int verify_ladder(int argc, char **argv)
+{
+	const struct opt_source source = {
+		"lockstep verify ladder",
+		"diverge with 1, 2, 4, ... tokens and 1, 2, 3 and all layers",
+		{verify_engine_options, verify_prompt_options, diverge_options},
+		false};
+	struct opt_set *options = NULL;
+	struct svc_err err = {0};
+	struct verify_sides sides = {0};
+	struct vfy_duel *duel = NULL;
+	bool same = false;
+	int status;
+	if (!cli_options(&source, argc, argv, &options, &status))
+		return status;
+	json_t *list = opt_bool(options, "json") ? json_array() : NULL;
+	enum svc_code code = verify_read_sides(options, &sides, &err);
+	code = code ? code : vfy_duel_open(&sides.duel, &duel, &err);
+	if (!code && !list)
+		printf("  %7s %6s\n", "tokens", "layers");
+	code = code ? code : climb(duel, &sides, list, &same, &err);
+	if (!code && list)
+		verify_print_json(json_incref(list));
+	json_decref(list);
+	vfy_duel_close(duel);
+	verify_free_sides(&sides);
+	opt_free(options);
+	return code ? cli_fail(&err) : same ? VERIFY_SAME : VERIFY_DIFFERENT;
+}

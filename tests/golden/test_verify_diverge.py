@@ -1,0 +1,91 @@
+"""`lockstep verify diverge` and `ladder`: what was seeded is found at its place, and nothing where nothing was."""
+import pytest
+
+from test_verify import model_path, run, verify
+
+IDS = "1,504,3575,282,4649,314,7042,30"  # 8 of them: the forced positions begin at 8
+
+
+def diverge(*words, status, model="smollm2", verb="diverge", tokens=6):
+    return verify(verb, "--model", model_path(model), "--ids", IDS, "--tokens", tokens, *words, status=status)
+
+
+def check_gates(told):
+    for name in ("CONTROL A0_vs_A1", "PROBE A0_vs_A2", "CONTROL B0_vs_B1", "PROBE B0_vs_B2"):
+        assert told[name]["pass"] and told[name]["positions"] > 0
+
+
+SERVING = ["--a", "family=a16-v1,rows=3,threads=2,neighbours=2", "--b", "family=a16-v1,rows=1,isa=avx2"]
+
+
+def test_serving_family_does_not_diverge():
+    told = diverge(*SERVING, status=0)
+    check_gates(told)
+    assert told["result"] == "IDENTICAL" and told["verdict"]["records"] > 3000
+    assert told["verdict"]["rows_identical"] == 6
+
+
+@pytest.mark.parametrize("fault, place, elements", [
+    ("operator:layer=2,checkpoint=gate,position=10,element=3", (10, 2, "gate"), 1),
+    ("operator:layer=29,checkpoint=after_ffn,position=13", (13, 29, "after_ffn"), 1),
+    ("operator:layer=0,checkpoint=embed,position=8,element=575", (8, 0, "embed"), 1),
+    ("rope:layer=0,position=9,element=40", (9, 0, "q_rope"), None),
+    ("weight:layer=3,checkpoint=up,tile=5,element=17", (8, 3, "up"), 1),
+    ("kv:layer=4,part=3,position=5,element=7", (8, 4, "heads"), None),
+])
+def test_seeded_fault_is_found_at_its_place(fault, place, elements):
+    told = diverge(*SERVING, "--fault", fault, status=1)
+    check_gates(told)
+    first = told["verdict"]["first_difference"]
+    assert (first["position"], first["layer"], first["checkpoint"]) == place
+    if elements:
+        assert first["diff"]["mismatches"] == elements
+    if fault.startswith("weight"):
+        assert first["diff"]["first"]["index"] // 16 == 5
+    rest = told["kv_at_rest"]
+    assert rest == ({"position": 5, "layer": 4, "part": 3, "element": 7} if fault.startswith("kv") else None)
+
+
+def test_one_other_accumulation_order_is_found():
+    told = diverge("--a", "family=seq,rows=3", "--b", "family=seq", "--fault", "order:layer=5,checkpoint=down", status=1)
+    first = told["verdict"]["first_difference"]
+    assert (first["position"], first["layer"], first["checkpoint"]) == (8, 5, "down")
+    assert first["diff"]["relative_l2"] < 1e-5
+
+
+@pytest.mark.parametrize("model", ["smollm2", "gemma", "qwen2.5"])
+def test_bat_and_seq_differ(model):
+    told = diverge("--a", "family=bat,rows=4", "--b", "family=seq", status=1, model=model, tokens=4)
+    check_gates(told)
+    first = told["verdict"]["first_difference"]
+    assert (first["layer"], first["checkpoint"]) in [(0, "attn_norm"), (0, "q_proj")]
+    points = {point["checkpoint"]: point for point in told["verdict"]["checkpoints"]}
+    assert points["logits"]["different"] == 4 and points["logits"]["max_relative_l2"] < 1e-3
+    assert points["embed"]["different"] == 0
+
+
+def test_bat_depends_on_its_company_and_seq_does_not():
+    told = diverge("--a", "family=bat,rows=6", "--b", "family=seq,rows=6", status=1)
+    assert told["result"] == "DIFFERENT"
+    assert diverge("--a", "family=seq,rows=6", "--b", "family=seq,rows=1", status=0)["result"] == "IDENTICAL"
+
+
+def test_ladder():
+    rungs = diverge(*SERVING, "--fault", "operator:layer=2,checkpoint=gate,position=10,element=3", verb="ladder",
+                    status=1, tokens=4)
+    different = [(rung["tokens"], rung["depth"]) for rung in rungs if rung["divergence"]["result"] == "DIFFERENT"]
+    assert [(rung["tokens"], rung["depth"]) for rung in rungs] == [(n, d) for n in (1, 2, 4) for d in (1, 2, 3, 0)]
+    # Position 10 is the third forced one, layer 2 the third layer.
+    assert different == [(4, 3), (4, 0)]
+
+
+@pytest.mark.parametrize("words, says", [
+    (["--a", "fam=x"], "no setting"), (["--a", "family=x"], "isn't known"), (["--a", "rows=0"], "from 1 to 512"),
+    (["--fault", "gremlin"], "no kind"), (["--fault", "kv:layer=99"], "limit is 29"),
+    (["--fault", "operator:checkpoint=logits"], "takes none"), (["--layers", "0"], "depth"),
+    (["--fault", "weight:checkpoint=heads"], "no matrix"),
+    (["--a", "family=a16-v1", "--fault", "order:checkpoint=down"], "f32-v1"),
+])
+def test_refuses(words, says):
+    done = run("diverge", "--model", model_path(), "--ids", IDS, "--tokens", 2, *words, status=78 if "family=x" in words else 64)
+    assert says in done.stderr

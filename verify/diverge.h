@@ -1,0 +1,74 @@
+/* verify/diverge.h: from one state, the same forced tokens in two configurations: where do they
+ * differ first? */
+#pragma once
+#include "npu-worker/engine/variant.h"
+#include "verify/match.h"
+#include "verify/pass.h"
+
+enum vfy_fault_kind {
+	VFY_FAULT_NONE,
+	VFY_FAULT_OPERATOR, /* the last bit of one element of a checkpoint at one position, layer */
+	VFY_FAULT_ORDER,    /* the other primitive at a checkpoint of one layer */
+	VFY_FAULT_ROPE,	    /* the last bit of one element of a table's row */
+	VFY_FAULT_WEIGHT,   /* one bit of one 16-row tile of the matrix that makes a checkpoint */
+	VFY_FAULT_KV,	    /* the last bit of one element of a key or value at rest */
+	VFY_FAULT_KIND_COUNT
+};
+const char *vfy_fault_name(enum vfy_fault_kind kind);
+
+struct vfy_fault {
+	enum vfy_fault_kind kind;
+	uint32_t layer, position, checkpoint, part, element, tile;
+};
+
+/* A configuration. `variant` counts if is_bat: the sites that use the other arithmetic. */
+struct vfy_side {
+	struct vfy_config config;
+	uint32_t rows; /* forced positions per step */
+	bool is_bat;
+	struct variant variant;
+	struct vfy_fault fault;
+};
+/* family "bat" and "seq" become f32-v1 with and without all other primitives. */
+void vfy_side_family(struct vfy_side *side, const char *family);
+
+/* A place in KV at rest that differs. */
+struct vfy_rest {
+	bool found;
+	uint32_t position, layer, part, element;
+};
+
+struct vfy_gate {
+	uint32_t positions, identical; /* state and logits */
+};
+bool vfy_gate_holds(const struct vfy_gate *gate);
+
+/* Two engines in one state. */
+struct vfy_duel;
+struct vfy_duel_options {
+	struct vfy_side a, b;
+	const int32_t *prompt; /* [n_prompt]: what the common state is made of */
+	uint32_t n_prompt;
+	uint32_t n_forced; /* b's greedy choices from there */
+};
+/* SVC_CONFLICT if the models' shapes differ. */
+SVC_CHECKED enum svc_code vfy_duel_open(const struct vfy_duel_options *options,
+					struct vfy_duel **ret_duel, struct svc_err *err);
+/* NULL is fine. Returns NULL. */
+struct vfy_duel *vfy_duel_close(struct vfy_duel *duel);
+/* The forced tokens, [n_forced]. */
+const int32_t *vfy_duel_tokens(const struct vfy_duel *duel);
+
+struct vfy_divergence {
+	struct vfy_gate control_a, probe_a, control_b, probe_b;
+	bool valid; /* all gates hold; without it the rest says nothing */
+	struct vfy_verdict verdict;
+	struct vfy_rest rest;	     /* KV of the prompt after the passes */
+	double seconds_a, seconds_b; /* without probes */
+};
+/* CONTROL: twice without probes; PROBE: with them; of both sides, the outputs are identical. Only
+ * then the sides are compared. n_forced: 1 .. the duel's. side_a: another than the duel's a may be
+ * given, of the same configuration but other sites; NULL: the duel's. */
+SVC_CHECKED enum svc_code vfy_duel_run(struct vfy_duel *duel, const struct vfy_side *side_a,
+				       uint32_t n_forced, const struct vfy_match_options *match,
+				       struct vfy_divergence *ret_divergence, struct svc_err *err);

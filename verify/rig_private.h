@@ -1,0 +1,20 @@
+/* verify/rig_private.h: the rig's inside, shared by rig.c and rig_damage.c. */
+#pragma once
+#include "verify/rig.h"
+
+struct vfy_rig {
+	struct vfy_config config;
+	struct plan *plan;
+	uint8_t *region, *pages;
+	size_t pages_bytes, k_tile, v_tile, kv_bytes;
+	uint32_t pages_each;
+	struct engine *engine;
+	uint32_t *tables; /* [1 + neighbours][pages_each] */
+	int32_t *neighbour_tokens;
+	uint32_t *neighbour_pos;
+	struct engine_seq *seqs; /* [1 + neighbours] */
+};
+
+/* Where element i of a key or value lies in rig->pages. */
+size_t vfy_rig_kv_offset(const struct vfy_rig *rig, uint32_t position, uint32_t layer,
+			 uint32_t part, uint32_t i);
