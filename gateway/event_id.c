@@ -69,8 +69,8 @@ static uint64_t tag_of(const uint8_t *key, uint64_t scope, const char *text, siz
 void gw_event_id_print(const uint8_t *key, uint64_t scope, const struct gw_event_id *id,
 		       char out[GW_EVENT_ID_BYTES])
 {
-	size_t len = (size_t)snprintf(out, GW_EVENT_ID_BYTES, "%016" PRIx64 ".%" PRIx64, id->run,
-				      id->request);
+	size_t len = (size_t)snprintf(out, GW_EVENT_ID_BYTES, "%016" PRIx64 ".%" PRIx64 ".%" PRIx64,
+				      id->run, id->request, id->created_s);
 	for (uint32_t i = 0; i < id->n && i < GW_CHOICES_MAX; i++)
 		len += (size_t)snprintf(out + len, GW_EVENT_ID_BYTES - len, "%c%" PRIx32,
 					i ? '-' : '.', id->at[i]);
@@ -109,7 +109,8 @@ static bool id_read(struct span text, struct gw_event_id *id, uint64_t *ret_tag,
 {
 	const char *start = text.ptr;
 	if (!hex_read(&text, 16, &id->run) || !byte_is(&text, '.') ||
-	    !hex_read(&text, 16, &id->request))
+	    !hex_read(&text, 16, &id->request) || !byte_is(&text, '.') ||
+	    !hex_read(&text, 16, &id->created_s))
 		return false;
 	id->n = 0;
 	for (char c = '.'; id->n < GW_CHOICES_MAX && byte_is(&text, c); c = '-') {
@@ -125,15 +126,16 @@ static bool id_read(struct span text, struct gw_event_id *id, uint64_t *ret_tag,
 enum svc_code gw_event_id_parse(const uint8_t *key, uint64_t scope, uint64_t run, struct span text,
 				struct gw_event_id *ret_id, struct svc_err *err)
 {
-	struct gw_event_id id;
+	struct gw_event_id id = {0};
 	uint64_t tag = 0;
 	size_t n_signed = 0;
 	bool well_formed = text.len < GW_EVENT_ID_BYTES && id_read(text, &id, &tag, &n_signed);
+	if (well_formed)
+		*ret_id = id;
 	if (well_formed && id.run != run)
 		return svc_fail(err, SVC_GONE, __func__,
 				"that stream was lost: the pipeline has been started anew since");
 	if (!well_formed || tag != tag_of(key, scope, text.ptr, n_signed))
 		return svc_fail(err, SVC_NOT_FOUND, __func__, "no stream has that event id");
-	*ret_id = id;
 	return SVC_OK;
 }

@@ -5,6 +5,9 @@
 #include "base/log.h"
 #include "gateway/gw_state.h"
 
+/* Clocks of two machines may differ, not by this. */
+#define ONE_DAY_S 86400u
+
 /* A request on its way into slots. */
 struct admission {
 	struct gateway *gateway;
@@ -344,6 +347,23 @@ static enum svc_code seed_make(struct admission *admission, struct svc_err *err)
 	return SVC_OK;
 }
 
+/* What the client has of the answer from another run: it gets the rest. */
+static enum svc_code begin_where_it_was(struct admission *admission, struct svc_err *err)
+{
+	const struct gw_event_id *at = &admission->key->at;
+	struct gw_call *call = admission->call;
+	if (!admission->key->elsewhere)
+		return SVC_OK;
+	if (at->n != call->n_choices)
+		return svc_fail(err, SVC_NOT_FOUND, __func__, "no stream has that event id");
+	for (uint32_t i = 0; i < call->n_choices; i++)
+		call->choices[i].sent = at->at[i];
+	if ((int64_t)at->created_s > 0 &&
+	    at->created_s < (uint64_t)call->shape.meta.created_s + ONE_DAY_S)
+		call->shape.meta.created_s = (int64_t)at->created_s;
+	return SVC_OK;
+}
+
 /* ---- the whole ---- */
 
 static enum svc_code may_enter(struct gateway *gateway, uint32_t n, struct svc_err *err)
@@ -425,7 +445,9 @@ enum svc_code gw_admit(struct gateway *gateway, struct gw_http_exchange *exchang
 	admission.call->keyed = key->key_hash != 0;
 	admission.call->account = key->who.account;
 	admission.ticket = atomic_fetch_add(&gateway->svc->run.ctl->counters.next_ticket, 1);
-	code = choices_begin(&admission, err);
+	code = begin_where_it_was(&admission, err);
+	if (code == SVC_OK)
+		code = choices_begin(&admission, err);
 	if (code != SVC_OK) {
 		admission_undo(&admission);
 		return code;

@@ -274,8 +274,10 @@ static void id_print(const struct gateway *gateway, const struct gw_call *call,
 		     char out[GW_EVENT_ID_BYTES])
 {
 	const struct ctl *ctl = gateway->svc->run.ctl;
-	struct gw_event_id id = {
-		.run = ctl->header.run_id, .request = call->request, .n = call->n_choices};
+	struct gw_event_id id = {.run = ctl->header.run_id,
+				 .request = call->request,
+				 .created_s = (uint64_t)call->shape.meta.created_s,
+				 .n = call->n_choices};
 	for (uint32_t i = 0; i < call->n_choices; i++)
 		id.at[i] = call->choices[i].sent;
 	gw_event_id_print(ctl->config.secret, call->account, &id, out);

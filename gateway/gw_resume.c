@@ -28,8 +28,12 @@ static enum svc_code at_read(const struct gateway *gateway, struct span text, st
 {
 	const struct ctl *ctl = gateway->svc->run.ctl;
 	key->has_at = true;
-	return gw_event_id_parse(ctl->config.secret, key->who.account, ctl->header.run_id, text,
-				 &key->at, err);
+	enum svc_code code = gw_event_id_parse(ctl->config.secret, key->who.account,
+					       ctl->header.run_id, text, &key->at, err);
+	/* With a key the seed is the same here, and with the seed the answer. The id's tag can't be
+	 * checked, but all that it could tell is where in an answer of their own they are. */
+	key->elsewhere = code == SVC_GONE && key->key_hash;
+	return key->elsewhere ? SVC_OK : code;
 }
 
 enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
@@ -225,7 +229,7 @@ enum svc_code gw_resume(struct gateway *gateway, struct gw_http_exchange *exchan
 			const struct gw_key *key, bool *ret_found, struct svc_err *err)
 {
 	const struct shm_run *run = &gateway->svc->run;
-	uint64_t request = key->has_at ? key->at.request : 0;
+	uint64_t request = key->has_at && !key->elsewhere ? key->at.request : 0;
 	struct found found;
 	*ret_found = true;
 	if (!request && key->key_hash)
@@ -235,7 +239,7 @@ enum svc_code gw_resume(struct gateway *gateway, struct gw_http_exchange *exchan
 				"the tokenizer has not published the vocabulary yet");
 	if (request && find_request(run, request, &found))
 		return start_again(gateway, exchange, key, &found, err);
-	if (key->has_at)
+	if (key->has_at && !key->elsewhere)
 		return svc_fail(
 			err, SVC_GONE, __func__,
 			"that stream is not kept any more; ask again without Last-Event-ID");

@@ -241,17 +241,22 @@ static void event_ids(void **state)
 {
 	(void)state;
 	static const uint8_t key[16] = "0123456789abcde", other[16] = "0123456789abcdf";
-	struct gw_event_id id = {.run = 0xAB, .request = 7, .n = 3, .at = {0, 15, 4294967295u}},
+	struct gw_event_id id = {.run = 0xAB,
+				 .request = 7,
+				 .created_s = 0x65,
+				 .n = 3,
+				 .at = {0, 15, 4294967295u}},
 			   back;
 	struct svc_err err;
 	char text[GW_EVENT_ID_BYTES];
 	gw_event_id_print(key, 1, &id, text);
-	assert_int_equal(strncmp(text, "00000000000000ab.7.0-f-ffffffff.", 32), 0);
+	assert_int_equal(strncmp(text, "00000000000000ab.7.65.0-f-ffffffff.", 35), 0);
 	assert_int_equal(gw_event_id_parse(key, 1, 0xAB, span_of(text), &back, &err), SVC_OK);
-	assert_true(back.run == id.run && back.request == 7 && back.n == 3 &&
-		    back.at[2] == 4294967295u);
+	assert_true(back.run == id.run && back.request == 7 && back.created_s == 0x65 &&
+		    back.n == 3 && back.at[2] == 4294967295u);
 	/* another run, another asker, another key, any changed byte */
 	assert_int_equal(gw_event_id_parse(key, 1, 0xAC, span_of(text), &back, &err), SVC_GONE);
+	assert_true(back.run == 0xAB && back.n == 3 && back.at[1] == 15);
 	assert_int_equal(gw_event_id_parse(key, 2, 0xAB, span_of(text), &back, &err),
 			 SVC_NOT_FOUND);
 	assert_int_equal(gw_event_id_parse(other, 1, 0xAB, span_of(text), &back, &err),
@@ -268,7 +273,10 @@ static void event_ids(void **state)
 			gw_event_id_parse(key, 1, 0xAB, (struct span){text, len}, &back, &err),
 			SVC_OK);
 	/* the longest one fits */
-	struct gw_event_id most = {.run = UINT64_MAX, .request = UINT64_MAX, .n = GW_CHOICES_MAX};
+	struct gw_event_id most = {.run = UINT64_MAX,
+				   .request = UINT64_MAX,
+				   .created_s = UINT64_MAX,
+				   .n = GW_CHOICES_MAX};
 	memset(most.at, 0xFF, sizeof most.at);
 	gw_event_id_print(key, 1, &most, text);
 	assert_int_equal(gw_event_id_parse(key, 1, UINT64_MAX, span_of(text), &back, &err), SVC_OK);

@@ -234,7 +234,7 @@ pytest_suite() { # tests/$suite, if there is one
 		count 0 0 1
 		return
 	fi
-	timeout -k 10 3000 python3 -m pytest -c tests/pytest.ini --rootdir "$repo" \
+	timeout -k 10 1500 python3 -m pytest -c tests/pytest.ini --rootdir "$repo" \
 		--junitxml "$out/$suite.xml" "tests/$suite" || status=$?
 	count_junit
 	return "$status"
@@ -246,13 +246,7 @@ suite_deploy() { pytest_suite; }
 suite_process() { pytest_suite; }
 suite_http() { pytest_suite; }
 
-# Builds an image and scales containers for more than four minutes: only when it is asked for.
 suite_docker() {
-	if ! $long && [[ -z $only ]]; then
-		echo "only with --long or --only docker"
-		count 0 0 1
-		return
-	fi
 	need_packages tests/docker/packages.txt
 	pytest_suite
 }

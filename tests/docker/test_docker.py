@@ -15,7 +15,7 @@ import pytest
 
 from api import Api, until
 from pipeline import model_path
-from streams import Load, ask, value, with_stops
+from streams import COMPLETIONS, Load, Reply, ask, value, with_stops
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "lockstep/docker-base"
@@ -234,6 +234,39 @@ def test_scaled_and_killed_while_clients_ask(stack, truths):
         stack.wait_ready(one)
         load.go_on(6)
     until(lambda: stack.status()["slots"]["compute"] == 0, 20, "an idle pipeline")
+
+
+def test_the_gateway_and_the_keeper_are_killed(stack, truths):
+    """The socket is lost, the generation is not: the client comes back with its key and the last id, and has every byte once."""
+    stack.scale({"gateway": 2})
+    stack.wait_ready({"gateway": 2})
+    for role in ("gateway", "keeper"):
+        replies = [Reply(stack, "POST", COMPLETIONS, body, {"Idempotency-Key": f"{role}-{i}"}) for i, (body, _) in enumerate(truths)]
+        assert all(reply.status == 200 and reply.read(4) for reply in replies)
+        container = stack.kill(role)
+        for i, (reply, (body, truth)) in enumerate(zip(replies, truths)):
+            if not reply.read():
+                assert role == "gateway"
+                rest = until(lambda: come_back(stack, body, f"{role}-{i}", reply.events[-1][0]), 60, "another gateway")
+                reply.events += rest
+            reply.close()
+            assert value(reply.events) == truth
+        until(lambda: restarts(stack, container) == 1, 30, f"the {role}'s restart")
+        stack.wait_ready({role: 1 for role in ROLES} | {"gateway": 2})
+
+
+def come_back(stack, body, key, last):
+    """The events after the last one that was read; None while no gateway answers."""
+    try:
+        reply = Reply(stack, "POST", COMPLETIONS, body, {"Idempotency-Key": key, "Last-Event-ID": last})
+    except OSError:
+        return None
+    if reply.status == 503:
+        return None
+    assert reply.status == 200, reply.error
+    whole = reply.read() and reply.ended
+    reply.close()
+    return reply.events if whole else None
 
 
 def restarts(stack, container):

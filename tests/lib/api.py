@@ -50,15 +50,15 @@ class Answer:
 
 
 class Api:
-    def __init__(self, port):
-        self.port = port
+    def __init__(self, port, host="127.0.0.1"):
+        self.port, self.host = port, host
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def connect(self, timeout=300):
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def request(self, method, path, body=None, headers=()):
         """body: bytes as they are, or anything else as JSON."""
@@ -107,7 +107,7 @@ class Api:
         if receive_buffer:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         connection.settimeout(300)
-        connection.connect(("127.0.0.1", self.port))
+        connection.connect((self.host, self.port))
         text = json.dumps(body).encode()
         connection.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
                            % (path.encode(), len(text), text))

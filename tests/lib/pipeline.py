@@ -38,10 +38,11 @@ def model_path(name=SMOLLM2):
 class Pipeline(Api):
     """options: {role: [words]}; instances: {role: how many}; env: added to every process's; port: several gateways need one of
     their own choice; faults: {(role, instance): LOCKSTEP_FAULT of its first start}, in a build that has fault points; run_dir:
-    instead of an own one."""
+    instead of an own one; machine: with `address` and `prefix`, the words that run a command there."""
 
-    def __init__(self, model=None, options=None, instances=None, env=None, port=None, faults=None, run_dir=None):
-        super().__init__(port)
+    def __init__(self, model=None, options=None, instances=None, env=None, port=None, faults=None, run_dir=None, machine=None):
+        super().__init__(port, machine.address if machine else "127.0.0.1")
+        self.prefix = machine.prefix if machine else []
         self.faults = dict(faults or {})
         self.build = FAULTS_BUILD if faults else BUILD
         # A machine that runs tests is busy: a process that waits for a core is not to count as frozen.
@@ -76,7 +77,7 @@ class Pipeline(Api):
         log = open(self.log_path(role, instance), "ab")
         with log:
             self.processes[role, instance] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", *map(str, words)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                [*self.prefix, "setpriv", "--pdeathsig", "KILL", *map(str, words)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=env)
         if role == "gateway" and not self.port:
             self.port = int(until(lambda: self._listens(instance), START_SECONDS, "the gateway's port"))
