@@ -1,6 +1,6 @@
 """Holds the direction of includes: a room sees only the rooms before it, and the four services never see each other.
 
-    base  <-  model, proto, shm  <-  services  <-  tokenizer, sampler, gateway, npu-worker  <-  verify  <-  keeper, cli
+    base  <-  model, grammar, proto, shm  <-  services  <-  tokenizer, sampler, gateway, npu-worker  <-  verify  <-  keeper, cli
 
 The same holds for what a room links (USES in its CMakeLists.txt).
 """
@@ -12,7 +12,7 @@ import pytest
 
 LEVELS = [
     ["base"],
-    ["model", "proto", "shm"],
+    ["model", "grammar", "proto", "shm"],
     ["services"],
     ["tokenizer", "sampler", "gateway", "npu-worker"],
     ["verify"],
