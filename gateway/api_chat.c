@@ -204,19 +204,6 @@ enum svc_code gw_read_tool_choice(struct gw_reading *reading, const char *name, 
 			      "tool_choice: only \"auto\" and \"none\" are supported");
 }
 
-enum svc_code gw_read_response_format(struct gw_reading *reading, const char *name, json_t *value)
-{
-	const json_t *type = json_object_get(value, "type");
-	if (!json_is_string(type))
-		return gw_wrong(reading, name,
-				"response_format must be an object with a string type");
-	if (span_is(gw_json_span(type), "text"))
-		return SVC_OK;
-	return svc_fail_param(reading->err, SVC_UNSUPPORTED, "response_format",
-			      "response_format: only {\"type\":\"text\"} is supported; constrained "
-			      "output is not");
-}
-
 static enum svc_code trust_check(struct gw_reading *reading, const char *name)
 {
 	if (reading->limits->trust_request_template)

@@ -87,6 +87,8 @@ enum svc_code gw_request_check(struct gw_reading *reading)
 			code = shown_check(reading);
 		if (code == SVC_OK)
 			code = length_check(reading);
+		if (code == SVC_OK)
+			code = gw_constraint_build(reading);
 	}
 	if (code == SVC_OK && reading->messages)
 		code = gw_chat_build(reading);

@@ -88,6 +88,13 @@ static const struct param params[] = {
 	CUSTOM("tools", CONVERSE, gw_read_tools),
 	CUSTOM("tool_choice", GW_CHAT, gw_read_tool_choice),
 	CUSTOM("response_format", GENERATE, gw_read_response_format),
+	CUSTOM("structured_outputs", GENERATE, gw_read_structured),
+	CUSTOM("guided_json", GENERATE, gw_read_guided_json),
+	CUSTOM("guided_regex", GENERATE, gw_read_guided_regex),
+	CUSTOM("guided_choice", GENERATE, gw_read_guided_choice),
+	CUSTOM("guided_grammar", GENERATE, gw_read_guided_grammar),
+	CUSTOM("json_schema", GENERATE, gw_read_guided_json),
+	CUSTOM("grammar", GENERATE, gw_read_guided_grammar),
 	CUSTOM("chat_template", CONVERSE, gw_read_template),
 	CUSTOM("chat_template_kwargs", CONVERSE, gw_read_template_kwargs),
 
@@ -112,13 +119,6 @@ static const struct param params[] = {
 		"use add_generation_prompt and /v1/completions"),
 	REFUSED("truncate_prompt_tokens", GENERATE | GW_TOKENIZE,
 		"shorten the prompt: it is never cut silently"),
-	REFUSED("guided_json", GENERATE, "constrained output is not supported"),
-	REFUSED("guided_regex", GENERATE, "constrained output is not supported"),
-	REFUSED("guided_choice", GENERATE, "constrained output is not supported"),
-	REFUSED("guided_grammar", GENERATE, "constrained output is not supported"),
-	REFUSED("structured_outputs", GENERATE, "constrained output is not supported"),
-	REFUSED("grammar", GENERATE, "constrained output is not supported"),
-	REFUSED("json_schema", GENERATE, "constrained output is not supported"),
 };
 
 #define N_PARAMS (sizeof params / sizeof *params)
@@ -290,6 +290,7 @@ enum svc_code gw_request_read(enum gw_endpoint endpoint, struct span body,
 		*ret_request = request;
 	else
 		gw_request_free(request);
+	json_decref(reading.constraint.own);
 	return code;
 }
 
@@ -300,6 +301,7 @@ struct gw_request *gw_request_free(struct gw_request *request)
 	json_decref(request->json);
 	arena_free(&request->arena);
 	free(request->chat_text);
+	free(request->grammar_text);
 	free(request);
 	return NULL;
 }

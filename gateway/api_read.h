@@ -2,6 +2,23 @@
 #pragma once
 #include "gateway/api_request.h"
 
+/* What the answer must be; the parameters that say so differ only in their form. */
+enum gw_form {
+	GW_FORM_NONE,
+	GW_FORM_OBJECT,
+	GW_FORM_SCHEMA,
+	GW_FORM_REGEX,
+	GW_FORM_CHOICE,
+	GW_FORM_GRAMMAR
+};
+
+struct gw_constraint {
+	enum gw_form form;
+	const char *param;   /* that says it */
+	const json_t *value; /* borrowed from the request's JSON */
+	json_t *own;	     /* or made from text */
+};
+
 /* One request while it is read. */
 struct gw_reading {
 	const struct gw_api_limits *limits;
@@ -14,6 +31,7 @@ struct gw_reading {
 	int64_t top_logprobs_given;		/* -1: absent */
 	bool has_stream_options;
 	size_t argument_bytes;
+	struct gw_constraint constraint;
 };
 
 /* Reads one parameter that is neither a number nor a boolean. */
@@ -38,11 +56,21 @@ enum svc_code gw_read_ids(struct gw_reading *reading, const char *name, const js
 enum svc_code gw_read_messages(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_tools(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_tool_choice(struct gw_reading *reading, const char *name, json_t *value);
-enum svc_code gw_read_response_format(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_template(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_template_kwargs(struct gw_reading *reading, const char *name, json_t *value);
 /* The conversation, normalised, as the JSON text that the tokenizer gets. */
 enum svc_code gw_chat_build(struct gw_reading *reading);
+
+/* api_constraint.c */
+enum svc_code gw_read_response_format(struct gw_reading *reading, const char *name, json_t *value);
+enum svc_code gw_read_guided_json(struct gw_reading *reading, const char *name, json_t *value);
+enum svc_code gw_read_guided_regex(struct gw_reading *reading, const char *name, json_t *value);
+enum svc_code gw_read_guided_choice(struct gw_reading *reading, const char *name, json_t *value);
+enum svc_code gw_read_guided_grammar(struct gw_reading *reading, const char *name, json_t *value);
+enum svc_code gw_read_structured(struct gw_reading *reading, const char *name, json_t *value);
+/* Writes the grammar that the constraint asks for and compiles it once, for what is wrong with it.
+ */
+enum svc_code gw_constraint_build(struct gw_reading *reading);
 
 /* api_check.c: what concerns several parameters. */
 enum svc_code gw_request_check(struct gw_reading *reading);

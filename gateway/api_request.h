@@ -70,6 +70,7 @@ struct gw_request {
 	const int32_t *tokens;
 	size_t n_prompts, n_tokens;
 	struct span chat;
+	struct span grammar; /* of the answer, in its text form (grammar/grammar.h); empty: none */
 	int64_t top_logprobs;
 	enum gw_endpoint endpoint;
 	bool has_seed, ignore_eos;
@@ -81,7 +82,7 @@ struct gw_request {
 	/* Private. */
 	struct arena arena;
 	json_t *json;
-	char *chat_text;
+	char *chat_text, *grammar_text;
 };
 
 /* SVC_INVALID, SVC_TOO_LONG, SVC_UNSUPPORTED, SVC_NOT_FOUND (model): err.param names the parameter.

@@ -95,6 +95,7 @@ static enum svc_code plan_make(const struct admission *admission, uint32_t choic
 	sizes[REGION_STOP_IDS] = 4 * request->n_stop_ids;
 	sizes[REGION_BIAS] = sizeof(struct body_bias) * request->n_biases;
 	sizes[REGION_META] = GW_SHAPE_BYTES;
+	sizes[REGION_GRAMMAR] = request->grammar.len;
 	if (is_generation(request))
 		plan_generation(admission, sizes);
 	else
@@ -214,6 +215,7 @@ static void body_fill(const struct admission *admission, uint32_t choice, struct
 	_Static_assert(sizeof(struct gw_bias) == sizeof(struct body_bias), "the same pair");
 	region_write(gateway, body, REGION_BIAS, request->biases,
 		     sizeof(struct body_bias) * request->n_biases);
+	region_write(gateway, body, REGION_GRAMMAR, request->grammar.ptr, request->grammar.len);
 	if (body->input == INPUT_IDS) {
 		const int32_t *ids = prompt ? prompt->ids : request->tokens;
 		size_t n = prompt ? prompt->n_ids : request->n_tokens;

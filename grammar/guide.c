@@ -426,3 +426,8 @@ void gr_guide_on_work(struct gr_guide *guide, void (*on_work)(void *), void *dat
 	guide->on_work = on_work;
 	guide->data = data;
 }
+
+bool gr_guide_is_idle(const struct gr_guide *guide)
+{
+	return LIST_EMPTY(&guide->seqs);
+}

@@ -26,6 +26,8 @@ enum svc_code gr_guide_open(struct gr_grammar *grammar_take, const struct gr_tri
 			    struct svc_err *err) SVC_CHECKED;
 /* No sequence may be left. NULL is fine. Returns NULL. */
 struct gr_guide *gr_guide_free(struct gr_guide *guide);
+/* Has it no sequence? */
+bool gr_guide_is_idle(const struct gr_guide *guide);
 /* Called now and then during long work (of a first mask). */
 void gr_guide_on_work(struct gr_guide *guide, void (*on_work)(void *), void *data);
 

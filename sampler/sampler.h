@@ -52,6 +52,11 @@ struct smp_work *smp_work_free(struct smp_work *work);
 enum svc_code smp_score(struct smp_work *work, const float *logits, int32_t token, uint32_t n_top,
 			struct body_logprob *ret_logprob, struct svc_err *err) SVC_CHECKED;
 
+/* ---- grammars (sampler/guides.h)
+ * --------------------------------------------------------------------------------- */
+
+struct smp_guides;
+
 /* ---- one sequence
  * ------------------------------------------------------------------------------------------- */
 
@@ -65,6 +70,8 @@ struct smp_seq_spec {
 	uint32_t n_ctx;	  /* prompt and answer together; bounds max_tokens */
 	uint32_t n_vocab; /* logits of a row: models have more than tokens, the others are without
 			     text. 0: as many */
+	struct smp_guides *guides; /* must outlive the sequence; NULL if there is no grammar */
+	struct span grammar;	   /* the answer's, in its text form; copied. Empty: none */
 	bool strip_space; /* the answer's text stands alone: the space before its first word, which
 			   * SentencePiece puts there, is left out (for a vocabulary with
 			   * VOCAB_STRIP_FIRST) */
@@ -85,6 +92,11 @@ enum svc_code smp_draw(const struct smp_seq *seq, struct smp_work *work, const f
 		       const uint32_t *allowed, int32_t *ret_token,
 		       struct svc_err *err) SVC_CHECKED;
 
+/* What the sequence's grammar allows now, as smp_draw takes it; NULL: there is no grammar. Valid
+ * until the next push. The work is done once per token, so it can be done early. */
+enum svc_code smp_seq_mask(struct smp_seq *seq, const uint32_t **ret_allowed,
+			   struct svc_err *err) SVC_CHECKED;
+
 struct smp_event {
 	struct span text; /* released by this token, whole UTF-8 characters, often empty; until the
 			     next push */
@@ -93,8 +105,9 @@ struct smp_event {
 	int32_t stop_index;	 /* the stop string that ended it, else -1 */
 };
 
-/* Takes the next token of the answer. SVC_CORRUPT: an id outside of the vocabulary, a damaged
- * vocabulary, or a token after the end; the sequence is then as before. */
+/* Takes the next token of the answer. An answer that its grammar lets go on no more ends with it.
+ * SVC_CORRUPT: an id outside of the vocabulary, a damaged vocabulary, a token that the grammar
+ * forbids, or one after the end; the sequence is then as before. */
 enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret_event,
 		       struct svc_err *err) SVC_CHECKED;
 

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "sampler/guides.h"
+
 static enum svc_code prompt_count(struct smp_seq *seq, const struct smp_seq_spec *spec,
 				  struct svc_err *err)
 {
@@ -47,6 +49,21 @@ static enum svc_code ends_join(struct smp_seq *seq, struct svc_err *err)
 	return SVC_OK;
 }
 
+static enum svc_code grammar_open(struct smp_seq *seq, const struct smp_seq_spec *spec,
+				  struct svc_err *err)
+{
+	struct gr_guide *guide = NULL;
+	if (spec->grammar.len == 0)
+		return SVC_OK;
+	if (!spec->guides)
+		return svc_fail(err, SVC_INTERNAL, __func__, "this sampler has no grammars");
+	seq->allowed = arena_alloc(&seq->arena, (seq->n_vocab + 31) / 32 * sizeof *seq->allowed);
+	if (!seq->allowed)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for a token mask");
+	enum svc_code code = smp_guides_get(spec->guides, spec->grammar, &guide, err);
+	return code == SVC_OK ? gr_seq_open(guide, &seq->grammar, err) : code;
+}
+
 static enum svc_code seq_fill(struct smp_seq *seq, const struct smp_seq_spec *spec,
 			      struct svc_err *err)
 {
@@ -67,6 +84,8 @@ static enum svc_code seq_fill(struct smp_seq *seq, const struct smp_seq_spec *sp
 	if (code == SVC_OK)
 		code = smp_text_init(params, spec->vocab->max_piece_bytes, &seq->arena, &seq->text,
 				     err);
+	if (code == SVC_OK)
+		code = grammar_open(seq, spec, err);
 	return code == SVC_OK ? prompt_count(seq, spec, err) : code;
 }
 
@@ -91,8 +110,10 @@ enum svc_code smp_seq_open(const struct smp_seq_spec *spec, struct smp_seq **ret
 
 struct smp_seq *smp_seq_free(struct smp_seq *seq)
 {
-	if (seq)
+	if (seq) {
+		gr_seq_close(&seq->grammar);
 		arena_free(&seq->arena);
+	}
 	free(seq);
 	return NULL;
 }
@@ -129,13 +150,49 @@ static enum svc_code piece_find(const struct smp_seq *seq, int32_t token, struct
 }
 
 /* Once, from the first token that has bytes. */
-static void space_strip(struct smp_seq *seq, struct span *piece)
+static struct span space_stripped(const struct smp_seq *seq, struct span piece)
 {
-	if (!seq->strip_space || piece->len == 0)
-		return;
-	seq->strip_space = false;
-	if (piece->ptr[0] == ' ')
-		*piece = (struct span){piece->ptr + 1, piece->len - 1};
+	if (seq->strip_space && piece.len && piece.ptr[0] == ' ')
+		return (struct span){piece.ptr + 1, piece.len - 1};
+	return piece;
+}
+
+enum svc_code smp_seq_mask(struct smp_seq *seq, const uint32_t **ret_allowed, struct svc_err *err)
+{
+	*ret_allowed = NULL;
+	if (!seq->grammar.guide)
+		return SVC_OK;
+	if (!seq->allowed_known) {
+		enum svc_code code =
+			gr_seq_mask(&seq->grammar, seq->strip_space, seq->allowed, err);
+		if (code != SVC_OK)
+			return code;
+		/* What ends the answer isn't part of it, whatever its bytes are. */
+		bool may_end = gr_seq_ends(&seq->grammar);
+		for (uint32_t i = 0; i < seq->n_ends; i++) {
+			uint32_t id = (uint32_t)seq->ends[i], bit = 1u << id % 32;
+			seq->allowed[id / 32] &= ~bit;
+			seq->allowed[id / 32] |= may_end ? bit : 0;
+		}
+		seq->allowed_known = true;
+	}
+	*ret_allowed = seq->allowed;
+	return SVC_OK;
+}
+
+/* Moves the grammar on. Only what a mask forbids can fail. */
+static enum svc_code grammar_push(struct smp_seq *seq, int32_t token, struct span piece, bool ends,
+				  struct svc_err *err)
+{
+	if (!seq->grammar.guide)
+		return SVC_OK;
+	bool may =
+		ends ? gr_seq_ends(&seq->grammar) : piece.len && gr_seq_push(&seq->grammar, piece);
+	if (!may)
+		return svc_fail(err, SVC_CORRUPT, __func__,
+				"token %d is none that the grammar allows here", token);
+	seq->allowed_known = false;
+	return SVC_OK;
 }
 
 enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret_event,
@@ -149,17 +206,22 @@ enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret
 	enum svc_code code = piece_find(seq, token, &piece, err);
 	if (code != SVC_OK)
 		return code;
+	bool ends = token_ends(seq, token);
+	if (ends && !seq->text.keep_stop) /* what stops the answer is not part of it */
+		piece.len = 0;
+	struct span shown = space_stripped(seq, piece);
+	code = grammar_push(seq, token, shown, ends, err);
+	if (code != SVC_OK)
+		return code;
+	seq->strip_space = seq->strip_space && piece.len == 0;
 	if (seq->penalized)
 		smp_counts_add(&seq->counts, token, true);
 	seq->n_made++;
 	bool may_stop = seq->n_made >= seq->params.num.min_tokens;
-	bool ends = token_ends(seq, token);
-	if (ends && !seq->text.keep_stop) /* what stops the answer is not part of it */
-		piece.len = 0;
-	space_strip(seq, &piece);
+	bool complete = seq->grammar.guide && !gr_seq_reads(&seq->grammar);
 	smp_text_next(&seq->text);
-	event.stop_index = smp_text_feed(&seq->text, piece, may_stop);
-	bool last = ends || seq->n_made == seq->limit;
+	event.stop_index = smp_text_feed(&seq->text, shown, may_stop);
+	bool last = ends || complete || seq->n_made == seq->limit;
 	if (event.stop_index < 0 && last)
 		event.stop_index = smp_text_end(&seq->text, may_stop);
 	if (event.stop_index >= 0) {
@@ -167,6 +229,8 @@ enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret
 	} else if (ends) {
 		event.finish = FINISH_STOP;
 		event.stop_id = token;
+	} else if (complete) {
+		event.finish = FINISH_STOP;
 	} else if (last) {
 		event.finish = FINISH_LENGTH;
 	}

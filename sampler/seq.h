@@ -1,6 +1,7 @@
 /* sampler/seq.h: the insides of struct smp_seq. */
 #pragma once
 #include "base/arena.h"
+#include "grammar/guide.h"
 #include "sampler/counts.h"
 #include "sampler/params.h"
 #include "sampler/sampler.h"
@@ -22,4 +23,7 @@ struct smp_seq {
 	bool penalized; /* counts are kept */
 	struct smp_counts counts;
 	struct smp_text text;
+	struct gr_seq grammar; /* .guide NULL: none */
+	uint32_t *allowed;     /* [(n_vocab + 31) / 32] */
+	bool allowed_known;    /* for the next token */
 };

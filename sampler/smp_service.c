@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "sampler/guides.h"
 #include "sampler/sampler.h"
 #include "services/slots.h"
 #include "shm/trace.h"
@@ -30,6 +31,7 @@ struct sampler {
 	struct smp_vocab vocab;
 	bool strip_first; /* the vocabulary's rule for the space before a text */
 	struct smp_work *work;
+	struct smp_guides *guides;
 	struct cached *cache; /* [n_table] */
 };
 
@@ -81,6 +83,9 @@ static enum svc_code open_sequence(struct svc *svc, struct turn *turn, struct sm
 {
 	struct sampler *sampler = svc->role_state;
 	struct cached *cached = &sampler->cache[turn->slot];
+	struct span grammar = {"", 0};
+	grammar.ptr = body_region(&svc->run, turn->body, REGION_GRAMMAR, 0, &grammar.len);
+	grammar.len = grammar.ptr ? grammar.len : 0;
 	uint64_t generation = atomic_load(&svc->run.slots[turn->slot].generation);
 	if (cached->seq && cached->generation == generation &&
 	    smp_seq_made(cached->seq) == turn->n_tokens) {
@@ -90,6 +95,8 @@ static enum svc_code open_sequence(struct svc *svc, struct turn *turn, struct sm
 	cached->seq = smp_seq_free(cached->seq);
 	const struct smp_seq_spec spec = {
 		.vocab = &sampler->vocab,
+		.guides = sampler->guides,
+		.grammar = grammar,
 		.request = request_of(svc, turn->body),
 		.prompt = turn->ids,
 		.n_prompt = turn->n_prompt,
@@ -178,6 +185,7 @@ static enum svc_code draw(struct svc *svc, struct turn *turn, struct svc_err *er
 	struct smp_seq *seq = NULL;
 	struct smp_event event;
 	int32_t token = 0;
+	const uint32_t *allowed = NULL;
 	uint32_t position = turn->n_prompt + turn->n_tokens, flags = body->params.flags;
 	if (flags & BODY_SCORE_ONLY) {
 		atomic_store(&body->finish, FINISH_LENGTH);
@@ -188,7 +196,9 @@ static enum svc_code draw(struct svc *svc, struct turn *turn, struct svc_err *er
 		code = svc_fail(err, SVC_CORRUPT, __func__,
 				"the request's body has no room for another token");
 	if (code == SVC_OK)
-		code = smp_draw(seq, sampler->work, turn->logits, NULL, &token, err);
+		code = smp_seq_mask(seq, &allowed, err);
+	if (code == SVC_OK)
+		code = smp_draw(seq, sampler->work, turn->logits, allowed, &token, err);
 	if (code == SVC_OK && (flags & BODY_LOGPROBS))
 		code = record(svc, turn, flags & BODY_PROMPT_LOGPROBS ? position : turn->n_tokens,
 			      token, err);
@@ -209,6 +219,17 @@ static enum svc_code draw(struct svc *svc, struct turn *turn, struct svc_err *er
 static void forget(struct sampler *sampler, uint32_t slot)
 {
 	sampler->cache[slot].seq = smp_seq_free(sampler->cache[slot].seq);
+}
+
+/* The next token's mask, while the npu-worker computes. What fails here fails again when the token
+ * is drawn. */
+static void mask_early(struct sampler *sampler, uint32_t slot)
+{
+	const uint32_t *allowed = NULL;
+	struct svc_err err;
+	if (sampler->cache[slot].seq &&
+	    smp_seq_mask(sampler->cache[slot].seq, &allowed, &err) != SVC_OK)
+		log_line(LOG_LEVEL_DEBUG, 0, err.code, "%s", err.msg);
 }
 
 static void take_turn(struct svc *svc, struct turn *turn)
@@ -243,6 +264,7 @@ static void take_turn(struct svc *svc, struct turn *turn)
 	if (svc_slot_pass(svc, turn->slot, &turn->mine, STAGE_COMPUTE,
 			  atomic_load(&turn->body->worker)) != SVC_OK)
 		return;
+	mask_early(sampler, turn->slot);
 }
 
 static void look(struct svc *svc, uint32_t slot)
@@ -322,6 +344,11 @@ static enum svc_code map_vocab(struct svc *svc, struct svc_err *err)
 	return SVC_OK;
 }
 
+static void beat(void *svc)
+{
+	svc_beat(svc);
+}
+
 static enum svc_code start(struct svc *svc, struct svc_err *err)
 {
 	enum smp_isa isa = SMP_ISA_AUTO;
@@ -338,6 +365,10 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 		isa = SMP_ISA_AUTO;
 	if (code == SVC_OK)
 		code = smp_work_open(svc->run.n_vocab, isa, &sampler->work, err);
+	if (code == SVC_OK)
+		code = smp_guides_open(&sampler->vocab, svc->run.n_vocab, &sampler->guides, err);
+	if (code == SVC_OK)
+		smp_guides_on_work(sampler->guides, beat, svc);
 	return code;
 }
 
@@ -346,6 +377,7 @@ static void stop(struct svc *svc)
 	struct sampler *sampler = svc->role_state;
 	for (uint32_t slot = 0; slot < svc->run.n_table; slot++)
 		forget(sampler, slot);
+	smp_guides_free(sampler->guides);
 	smp_work_free(sampler->work);
 	free(sampler->cache);
 	free(sampler);

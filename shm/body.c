@@ -147,6 +147,7 @@ static uint64_t committed_bytes(const struct body *body, const struct committed 
 	case REGION_STOP:
 	case REGION_STOP_IDS:
 	case REGION_BIAS:
+	case REGION_GRAMMAR:
 	case REGION_COUNT:
 		break;
 	}

@@ -179,6 +179,7 @@ enum body_region {
 	REGION_STOP,	 /* gateway: stop strings, each u32 length + bytes padded to 4 */
 	REGION_STOP_IDS, /* gateway: int32[] */
 	REGION_BIAS,	 /* gateway: struct body_bias[] */
+	REGION_GRAMMAR,	 /* gateway: the answer's grammar in its text form; empty: none */
 	REGION_IDS, /* int32[]: prompt by the tokenizer (or gateway), then tokens by the sampler */
 	REGION_PAGES,	 /* npu-worker: uint32[] handle (shm/page.h) of the KV page of each 64
 			    positions */
@@ -239,7 +240,7 @@ struct body {
 	int64_t template_time_s; /* the template's clock, fixed at admission */
 	uint8_t pad0[24];
 	struct body_extent regions[REGION_COUNT];
-	uint8_t pad1[48];
+	uint8_t pad1[40];
 	struct body_params params;
 	/* Tokenizer's line; `n_prompt` for INPUT_IDS by the gateway. */
 	_Atomic uint32_t n_prompt;
@@ -280,7 +281,7 @@ struct body {
 	uint8_t pad6[52];
 };
 _Static_assert(offsetof(struct body, regions) == SHM_LINE, "identity line");
-_Static_assert(offsetof(struct body, params) == 3 * SHM_LINE, "regions: 80 bytes and padding");
+_Static_assert(offsetof(struct body, params) == 3 * SHM_LINE, "regions: 88 bytes and padding");
 _Static_assert(offsetof(struct body, n_prompt) == 5 * SHM_LINE, "tokenizer line");
 _Static_assert(offsetof(struct body, n_kv) == 6 * SHM_LINE, "worker line");
 _Static_assert(offsetof(struct body, n_tokens) == 7 * SHM_LINE, "sampler line");

@@ -1,0 +1,233 @@
+/* gateway/api_constraint.c: what an answer must be: JSON, JSON of a schema, a match of a regular
+ * expression, one of some texts, a text of a grammar. OpenAI's, vLLM's and llama-server's names for
+ * it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gateway/api_read.h"
+#include "gateway/json_read.h"
+#include "grammar/schema.h"
+
+static enum svc_code constraint_set(struct gw_reading *reading, const char *name, enum gw_form form,
+				    const json_t *value)
+{
+	struct gw_constraint *constraint = &reading->constraint;
+	if (constraint->form != GW_FORM_NONE)
+		return gw_wrong(reading, name,
+				"%s and %s both say what the answer must be: give one of them",
+				name, constraint->param);
+	*constraint = (struct gw_constraint){form, name, value, NULL};
+	return SVC_OK;
+}
+
+static enum svc_code text_set(struct gw_reading *reading, const char *name, enum gw_form form,
+			      const json_t *value)
+{
+	if (!json_is_string(value) || json_string_length(value) > GR_TEXT_MAX)
+		return gw_wrong(reading, name, "%s must be a string of at most %u bytes", name,
+				GR_TEXT_MAX);
+	return constraint_set(reading, name, form, value);
+}
+
+/* A schema, or the text of one. */
+static enum svc_code schema_set(struct gw_reading *reading, const char *name, const json_t *value)
+{
+	json_t *own = NULL;
+	if (json_is_string(value)) {
+		enum svc_code code = gw_json_read(gw_json_span(value), NULL, &own, reading->err);
+		if (code != SVC_OK)
+			return gw_wrong(reading, name, "%s is a string, but not JSON text", name);
+		value = own;
+	}
+	enum svc_code code = SVC_OK;
+	if (!json_is_object(value) && !json_is_boolean(value))
+		code = gw_wrong(reading, name, "%s must be a JSON schema: an object", name);
+	if (code == SVC_OK)
+		code = constraint_set(reading, name, GW_FORM_SCHEMA, value);
+	if (code == SVC_OK)
+		reading->constraint.own = own;
+	else
+		json_decref(own);
+	return code;
+}
+
+static enum svc_code choice_set(struct gw_reading *reading, const char *name, const json_t *value)
+{
+	size_t n = json_array_size(value);
+	bool good = json_is_array(value) && n > 0 && n <= GR_CHOICES_MAX;
+	for (size_t i = 0; good && i < n; i++)
+		good = json_is_string(json_array_get(value, i));
+	if (!good)
+		return gw_wrong(reading, name, "%s must be an array of 1 to %u strings", name,
+				GR_CHOICES_MAX);
+	return constraint_set(reading, name, GW_FORM_CHOICE, value);
+}
+
+enum svc_code gw_read_guided_json(struct gw_reading *reading, const char *name, json_t *value)
+{
+	return schema_set(reading, name, value);
+}
+
+enum svc_code gw_read_guided_regex(struct gw_reading *reading, const char *name, json_t *value)
+{
+	return text_set(reading, name, GW_FORM_REGEX, value);
+}
+
+enum svc_code gw_read_guided_choice(struct gw_reading *reading, const char *name, json_t *value)
+{
+	return choice_set(reading, name, value);
+}
+
+/* An empty grammar is how llama-server's clients say: none. */
+enum svc_code gw_read_guided_grammar(struct gw_reading *reading, const char *name, json_t *value)
+{
+	if (json_is_string(value) && json_string_length(value) == 0)
+		return SVC_OK;
+	return text_set(reading, name, GW_FORM_GRAMMAR, value);
+}
+
+/* {"type": "json_schema", "json_schema": {"name", "description", "schema", "strict"}}: it is always
+ * strict here. */
+static enum svc_code schema_format_read(struct gw_reading *reading, const char *name,
+					const json_t *value)
+{
+	const json_t *format = json_object_get(value, "json_schema");
+	const json_t *schema = json_object_get(format, "schema");
+	/* llama-server's form has the schema right here. */
+	if (!format)
+		schema = json_object_get(value, "schema");
+	if (!schema)
+		return gw_wrong(reading, name,
+				"response_format of type json_schema needs json_schema.schema");
+	return schema_set(reading, name, schema);
+}
+
+enum svc_code gw_read_response_format(struct gw_reading *reading, const char *name, json_t *value)
+{
+	const json_t *type = json_object_get(value, "type");
+	struct span text = gw_json_span(type);
+	if (!json_is_string(type))
+		return gw_wrong(reading, name,
+				"response_format must be an object with a string type");
+	if (span_is(text, "text"))
+		return SVC_OK;
+	if (span_is(text, "json_schema"))
+		return schema_format_read(reading, name, value);
+	if (span_is(text, "json_object") && json_object_get(value, "schema"))
+		return schema_format_read(reading, name, value);
+	if (span_is(text, "json_object"))
+		return constraint_set(reading, name, GW_FORM_OBJECT, NULL);
+	return svc_fail_param(reading->err, SVC_UNSUPPORTED, "response_format",
+			      "response_format: there are the types text, json_object and "
+			      "json_schema");
+}
+
+/* vLLM's newer form: one object with one of these members. */
+enum svc_code gw_read_structured(struct gw_reading *reading, const char *name, json_t *value)
+{
+	static const char *const known[] = {"json", "regex", "choice", "grammar", "json_object"};
+	const char *member;
+	json_t *json;
+	if (!json_is_object(value))
+		return gw_wrong(reading, name, "structured_outputs must be an object");
+	json_object_foreach(value, member, json)
+	{
+		enum svc_code code = SVC_OK;
+		size_t i = 0;
+		while (i < sizeof known / sizeof *known && strcmp(member, known[i]) != 0)
+			i++;
+		if (json_is_null(json) || json_is_false(json))
+			continue;
+		if (i == 0)
+			code = schema_set(reading, name, json);
+		else if (i == 1)
+			code = text_set(reading, name, GW_FORM_REGEX, json);
+		else if (i == 2)
+			code = choice_set(reading, name, json);
+		else if (i == 3)
+			code = text_set(reading, name, GW_FORM_GRAMMAR, json);
+		else if (i == 4)
+			code = constraint_set(reading, name, GW_FORM_OBJECT, NULL);
+		else
+			code = svc_fail_param(
+				reading->err, SVC_UNSUPPORTED, name,
+				"structured_outputs: only the members json, json_object, regex, "
+				"choice and grammar are supported");
+		if (code != SVC_OK)
+			return code;
+	}
+	return SVC_OK;
+}
+
+/* ---- the grammar ---- */
+
+static enum svc_code choices_put(struct gw_reading *reading, struct gr_writer *writer)
+{
+	const json_t *list = reading->constraint.value;
+	size_t n = json_array_size(list);
+	struct span *texts = arena_alloc(&reading->request->arena, n * sizeof *texts);
+	struct buf rule = {0};
+	if (!texts)
+		return gw_no_memory(reading);
+	for (size_t i = 0; i < n; i++)
+		texts[i] = gw_json_span(json_array_get(list, i));
+	gr_put_choices(writer, &rule, texts, n);
+	buf_print(&writer->out, "root ::= ");
+	buf_span(&writer->out, (struct span){rule.ptr, rule.len});
+	writer->out.failed |= rule.failed;
+	buf_free(&rule);
+	return SVC_OK;
+}
+
+static enum svc_code grammar_put(struct gw_reading *reading, struct gr_writer *writer)
+{
+	const struct gw_constraint *constraint = &reading->constraint;
+	struct buf *out = &writer->out;
+	switch (constraint->form) {
+	case GW_FORM_OBJECT:
+		gr_put_json_rules(out);
+		buf_print(out, "root ::= json-object\n");
+		break;
+	case GW_FORM_SCHEMA:
+		gr_put_json_rules(out);
+		return gr_put_schema(writer, "root", constraint->value, reading->err);
+	case GW_FORM_REGEX:
+		buf_print(out, "root ::= ");
+		return gr_put_regex(out, gw_json_span(constraint->value), GR_REGEX_WHOLE,
+				    reading->err);
+	case GW_FORM_CHOICE:
+		return choices_put(reading, writer);
+	case GW_FORM_GRAMMAR:
+		buf_span(out, gw_json_span(constraint->value));
+		break;
+	case GW_FORM_NONE:
+		break;
+	}
+	return SVC_OK;
+}
+
+enum svc_code gw_constraint_build(struct gw_reading *reading)
+{
+	const char *param = reading->constraint.param;
+	struct gr_writer writer = {0};
+	struct gr_grammar *grammar = NULL;
+	if (reading->constraint.form == GW_FORM_NONE)
+		return SVC_OK;
+	enum svc_code code = grammar_put(reading, &writer);
+	if (code == SVC_OK && writer.out.failed)
+		code = gw_wrong(reading, param, "its grammar has more than %u bytes", GR_TEXT_MAX);
+	if (code == SVC_OK)
+		code = gr_compile((struct span){writer.out.ptr, writer.out.len}, &grammar,
+				  reading->err);
+	gr_free(grammar);
+	if (code != SVC_OK) {
+		buf_free(&writer.out);
+		snprintf(reading->err->param, sizeof reading->err->param, "%s", param);
+		if (strncmp(reading->err->msg, param, strlen(param)) != 0)
+			svc_err_prefix(reading->err, "%s", param);
+		return code;
+	}
+	reading->request->grammar_text = writer.out.ptr;
+	reading->request->grammar = (struct span){writer.out.ptr, writer.out.len};
+	return SVC_OK;
+}
