@@ -5,6 +5,8 @@
 
 #include "grammar/draft.h"
 
+#define EDGES_FIRST 1024u
+
 struct compile {
 	const struct draft *draft;
 	struct gr_grammar *grammar;
@@ -32,7 +34,7 @@ static bool edge_add(struct compile *compile, struct gr_edge edge)
 	if (grammar->n_edges >= GR_EDGES_MAX)
 		return false;
 	if (grammar->n_edges == compile->room_edges) {
-		uint32_t room = compile->room_edges ? 2 * compile->room_edges : 1024;
+		uint32_t room = 2 * compile->room_edges;
 		struct gr_edge *edges = realloc(grammar->edges, room * sizeof *edges);
 		if (!edges)
 			return false;
@@ -81,14 +83,16 @@ static bool compile_open(struct compile *compile)
 	size_t n = compile->draft->n_states;
 	struct gr_grammar *grammar = compile->grammar;
 	grammar->states = calloc(n, sizeof *grammar->states);
+	grammar->edges = malloc(EDGES_FIRST * sizeof *grammar->edges);
+	compile->room_edges = EDGES_FIRST;
 	grammar->starts = calloc(compile->draft->n_rules, sizeof *grammar->starts);
 	compile->state_of = malloc(n * sizeof *compile->state_of);
 	compile->draft_of = malloc(n * sizeof *compile->draft_of);
 	compile->seen = malloc(n * sizeof *compile->seen);
 	compile->stack = malloc(n * sizeof *compile->stack);
 	compile->is_end = calloc(n, 1);
-	if (!grammar->states || !grammar->starts || !compile->state_of || !compile->draft_of ||
-	    !compile->seen || !compile->stack || !compile->is_end)
+	if (!grammar->states || !grammar->edges || !grammar->starts || !compile->state_of ||
+	    !compile->draft_of || !compile->seen || !compile->stack || !compile->is_end)
 		return false;
 	memset(compile->state_of, 0xFF, n * sizeof *compile->state_of);
 	memset(compile->seen, 0xFF, n * sizeof *compile->seen);

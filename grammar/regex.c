@@ -327,6 +327,8 @@ static enum svc_code repeats_read(struct regex *regex)
 	if (c == '*' || c == '+' || c == '?') {
 		buf_print(regex->out, "%c", c);
 		regex->at++;
+	} else if (take(regex, "{,")) {
+		return wrong(regex, "{,n} is read differently by implementations: write {0,n}");
 	} else if (c != '{' || !bounds_copy(regex)) {
 		return SVC_OK;
 	}

@@ -304,7 +304,7 @@ static enum svc_code alternatives_put(struct schema *schema, const struct view *
 
 /* ---- values ---- */
 
-static bool type_fits(unsigned types, const json_t *value)
+bool schema_type_fits(unsigned types, const json_t *value)
 {
 	switch (json_typeof(value)) {
 	case JSON_NULL:
@@ -348,7 +348,7 @@ static bool value_is_allowed(const struct facts *facts, const json_t *value)
 		if (!found)
 			return false;
 	}
-	return type_fits(facts->types, value);
+	return schema_type_fits(facts->types, value);
 }
 
 /* With the fewest digits that read back as the same number. */

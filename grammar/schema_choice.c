@@ -53,10 +53,22 @@ static bool members_differ(const struct facts *a, const struct facts *b)
 	return false;
 }
 
+/* None of the values that a lists is of a type that b allows. */
+static bool types_exclude(const struct facts *a, const struct facts *b)
+{
+	const struct value_list *list = &a->values[0];
+	size_t n = a->n_values == 0 ? 0 : list->is_const ? 1 : json_array_size(list->json);
+	for (size_t i = 0; i < n; i++)
+		if (schema_type_fits(b->types,
+				     list->is_const ? list->json : json_array_get(list->json, i)))
+			return false;
+	return n > 0;
+}
+
 static bool facts_differ(const struct facts *a, const struct facts *b)
 {
 	unsigned both = a->types & b->types;
-	if (both == 0)
+	if (both == 0 || types_exclude(a, b) || types_exclude(b, a))
 		return true;
 	if (a->n_values && b->n_values && lists_differ(&a->values[0], &b->values[0]))
 		return true;

@@ -99,6 +99,8 @@ struct facts {
 	uint32_t min_properties, max_properties;
 };
 
+/* Is the value of one of the types (enum type_bit)? */
+bool schema_type_fits(unsigned types, const json_t *value);
 /* Refuses: "schema refused at PATH: ...". */
 #define schema_wrong(schema, path, ...) schema_fail((schema), (path), __VA_ARGS__)
 enum svc_code schema_fail(struct schema *schema, const char *path, const char *format, ...)

@@ -124,7 +124,7 @@ def test_messages(pipeline, messages, param):
     (COMPLETIONS, {"prompt": ["a"] * 5, "n": 4}, 400, "invalid_value", "n"),
     (COMPLETIONS, {"prompt": "a", "best_of": 2}, 400, "unsupported", "best_of"),
     (COMPLETIONS, {"prompt": "a", "suffix": "b"}, 400, "unsupported", "suffix"),
-    (CHAT, {**INPUT[CHAT], "response_format": {"type": "json_object"}}, 400, "unsupported", "response_format"),
+    (CHAT, {**INPUT[CHAT], "response_format": {"type": "xml"}}, 400, "unsupported", "response_format"),
     (CHAT, {**INPUT[CHAT], "tool_choice": "required"}, 400, "unsupported", "tool_choice"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 400, "unsupported",
      "messages[0].content"),

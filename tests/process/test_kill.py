@@ -17,6 +17,8 @@ BODIES = [
     {"prompt": "The sea is " * 40, "temperature": 0.9, "seed": 5, "max_tokens": 60, "ignore_eos": True, "stop": ["qqq"], "logprobs": 0},
     {"prompt": "One, two, three,", "temperature": 1, "seed": 6, "max_tokens": 50, "n": 2, "frequency_penalty": 0.5, "ignore_eos": True},
     {"prompt": "word " * 300, "temperature": 0, "max_tokens": 20, "echo": True, "ignore_eos": True},
+    {"prompt": "As JSON: ", "temperature": 1, "seed": 8, "max_tokens": 60, "guided_json": {
+        "type": "object", "properties": {"a": {"type": "string", "minLength": 300}, "b": {"type": "array", "minItems": 9}}}},
 ]
 
 
