@@ -122,37 +122,36 @@ enum svc_code gw_read_response_format(struct gw_reading *reading, const char *na
 			      "json_schema");
 }
 
+static enum svc_code structured_member_read(struct gw_reading *reading, const char *name,
+					    const char *member, const json_t *value)
+{
+	if (strcmp(member, "json") == 0)
+		return schema_set(reading, name, value);
+	if (strcmp(member, "regex") == 0)
+		return text_set(reading, name, GW_FORM_REGEX, value);
+	if (strcmp(member, "choice") == 0)
+		return choice_set(reading, name, value);
+	if (strcmp(member, "grammar") == 0)
+		return text_set(reading, name, GW_FORM_GRAMMAR, value);
+	if (strcmp(member, "json_object") == 0)
+		return constraint_set(reading, name, GW_FORM_OBJECT, NULL);
+	return svc_fail_param(reading->err, SVC_UNSUPPORTED, name,
+			      "structured_outputs: only the members json, json_object, regex, "
+			      "choice and grammar are supported");
+}
+
 /* vLLM's newer form: one object with one of these members. */
 enum svc_code gw_read_structured(struct gw_reading *reading, const char *name, json_t *value)
 {
-	static const char *const known[] = {"json", "regex", "choice", "grammar", "json_object"};
 	const char *member;
 	json_t *json;
 	if (!json_is_object(value))
 		return gw_wrong(reading, name, "structured_outputs must be an object");
 	json_object_foreach(value, member, json)
 	{
-		enum svc_code code = SVC_OK;
-		size_t i = 0;
-		while (i < sizeof known / sizeof *known && strcmp(member, known[i]) != 0)
-			i++;
 		if (json_is_null(json) || json_is_false(json))
 			continue;
-		if (i == 0)
-			code = schema_set(reading, name, json);
-		else if (i == 1)
-			code = text_set(reading, name, GW_FORM_REGEX, json);
-		else if (i == 2)
-			code = choice_set(reading, name, json);
-		else if (i == 3)
-			code = text_set(reading, name, GW_FORM_GRAMMAR, json);
-		else if (i == 4)
-			code = constraint_set(reading, name, GW_FORM_OBJECT, NULL);
-		else
-			code = svc_fail_param(
-				reading->err, SVC_UNSUPPORTED, name,
-				"structured_outputs: only the members json, json_object, regex, "
-				"choice and grammar are supported");
+		enum svc_code code = structured_member_read(reading, name, member, json);
 		if (code != SVC_OK)
 			return code;
 	}

@@ -153,25 +153,25 @@ static enum svc_code recursion_check(const struct gr_grammar *grammar, const str
 				.nullable = calloc(grammar->n_states, 1),
 				.seen = calloc(grammar->n_states, 1),
 				.colour = calloc(grammar->n_rules, 1)};
-	enum svc_code code = SVC_OK;
-	if (!search.nullable || !search.seen || !search.colour)
-		code = svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for a grammar");
-	else
+	bool room = search.nullable && search.seen && search.colour, ends = true;
+	if (room) {
 		nullable_find(&search);
-	for (uint32_t i = 0; code == SVC_OK && i < grammar->n_rules; i++) {
-		if (rule_walk(&search, i, 0))
-			continue;
-		struct span name = draft->rules[search.rule].name;
-		code = gr_wrong(err,
-				"grammar refused: rule %.*s can begin with itself (left "
-				"recursion), or begins with more than %u rules within each other; "
-				"put what it reads before what it repeats",
-				(int)(name.len < 40 ? name.len : 40), name.ptr, WALK_MAX);
+		for (uint32_t i = 0; ends && i < grammar->n_rules; i++)
+			ends = rule_walk(&search, i, 0);
 	}
 	free(search.nullable);
 	free(search.seen);
 	free(search.colour);
-	return code;
+	if (!room)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for a grammar");
+	if (ends)
+		return SVC_OK;
+	struct span name = draft->rules[search.rule].name;
+	return gr_wrong(err,
+			"grammar refused: rule %.*s can begin with itself (left "
+			"recursion), or begins with more than %u rules within each other; "
+			"put what it reads before what it repeats",
+			(int)(name.len < 40 ? name.len : 40), name.ptr, WALK_MAX);
 }
 
 enum svc_code gr_analyse(struct gr_grammar *grammar, const struct draft *draft, struct svc_err *err)

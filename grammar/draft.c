@@ -121,7 +121,7 @@ static uint32_t byte_share(const struct class_build *build, uint8_t low, uint8_t
 /* Code points whose encodings differ only in a range at each byte. */
 static void sequence_add(struct class_build *build, uint32_t low, uint32_t high)
 {
-	uint8_t from[4], to[4];
+	uint8_t from[4] = {0}, to[4] = {0};
 	size_t n = utf8_write(low, from);
 	(void)utf8_write(high, to);
 	uint32_t next = build->end;
@@ -271,7 +271,7 @@ uint32_t draft_rule(struct draft *draft, struct span name, size_t at)
 			return found - 1;
 	}
 	if (draft->n_rules >= GR_RULES_MAX ||
-	    (draft->n_rules == draft->room_rules && !rules_grow(draft))) {
+	    (draft->n_rules == draft->room_rules && !rules_grow(draft)) || !draft->index) {
 		draft->full = true;
 		return 0;
 	}

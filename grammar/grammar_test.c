@@ -177,6 +177,15 @@ static void test_classes(void **state)
 	assert_false(accepts("root ::= [\\u0100-\\U0001F999]", "\xF0\x9F\xA6\x9A"));
 }
 
+static size_t encode(uint32_t c, char text[4])
+{
+	size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+	for (size_t i = n; i > 1; i--, c >>= 6)
+		text[i - 1] = (char)(0x80 | (c & 0x3F));
+	text[0] = (char)(n == 1 ? c : (0xF00u >> n) | c);
+	return n;
+}
+
 /* Every code point, against the definition. */
 static void test_class_encodings(void **state)
 {
@@ -186,11 +195,7 @@ static void test_class_encodings(void **state)
 	uint32_t start = fixture.seq.set;
 	for (uint32_t c = 1; c <= 0x10FFFF; c += c < 0x900 ? 1 : 7) {
 		char text[4];
-		size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-		uint32_t rest = c;
-		for (size_t i = n; i > 1; i--, rest >>= 6)
-			text[i - 1] = (char)(0x80 | (rest & 0x3F));
-		text[0] = (char)(n == 1 ? rest : (0xF00u >> n) | rest);
+		size_t n = encode(c, text);
 		bool inside = (c >= 0x41 && c <= 0x7FE) || (c >= 0x2001 && c <= 0xD7FE) ||
 			      (c >= 0xE100 && c <= 0x10FFFE);
 		fixture.seq.set = start;

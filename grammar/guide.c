@@ -301,11 +301,9 @@ static enum svc_code stacks_mask(struct gr_seq *seq, uint32_t *bits, bool *ret_f
 }
 
 /* The first token's leading space isn't text: what lies beneath it in the trie starts anew. */
-static enum svc_code stripped_mask(struct gr_seq *seq, uint32_t *bits, struct svc_err *err)
+static enum svc_code stripped_mask(struct gr_seq *seq, struct walk walk, struct svc_err *err)
 {
-	struct gr_guide *guide = seq->guide;
-	const struct gr_trie *trie = guide->trie;
-	struct walk walk = {guide, bits, NULL};
+	const struct gr_trie *trie = seq->guide->trie;
 	enum svc_code code = SVC_OK;
 	for (uint32_t node = 0; code == SVC_OK && node < trie->n_nodes; node = trie->skip[node]) {
 		if (trie->byte[node] == ' ')
@@ -324,7 +322,7 @@ enum svc_code gr_seq_mask(struct gr_seq *seq, bool strip_space, uint32_t *ret_bi
 	bool fits = true;
 	memset(ret_bits, 0, guide->n_words * sizeof *ret_bits);
 	if (strip_space)
-		return stripped_mask(seq, ret_bits, err);
+		return stripped_mask(seq, walk, err);
 	enum svc_code code = stacks_mask(seq, ret_bits, &fits, err);
 	if (code == SVC_OK && !fits)
 		code = walk_nodes(&walk, 0, guide->trie->n_nodes, 0, seq->set, err);

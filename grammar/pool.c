@@ -367,7 +367,7 @@ enum svc_code gr_pool_empty(struct gr_pool *pool, uint32_t **sets, size_t n, str
 {
 	struct gr_pool fresh;
 	enum svc_code code = gr_pool_open(&fresh, pool->grammar, err);
-	if (code != SVC_OK)
+	if (code != SVC_OK || !fresh.seen)
 		return code;
 	for (size_t i = 0; i < n; i++)
 		*sets[i] = set_copy(pool, *sets[i], &fresh);

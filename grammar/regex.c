@@ -304,34 +304,56 @@ static enum svc_code atom_read(struct regex *regex)
 	}
 }
 
-/* Copies {n}, {n,} or {n,m}, which both languages write alike; false: this is none. */
-static bool bounds_copy(struct regex *regex)
+/* Digits of a repetition's bound; false: there are none. What is too large is GR_REPEAT_MAX + 1. */
+static bool bound_take(struct regex *regex, uint32_t *ret_bound)
 {
-	size_t end = regex->at + 1, digits = 0;
-	while (end < regex->text.len && regex->text.ptr[end] != '}') {
-		char c = regex->text.ptr[end++];
-		digits += c >= '0' && c <= '9';
-		if (!(c >= '0' && c <= '9') && !(c == ',' && digits))
-			return false;
+	size_t start = regex->at;
+	*ret_bound = 0;
+	for (int c = peek(regex); c >= '0' && c <= '9'; c = peek(regex)) {
+		regex->at++;
+		*ret_bound = 10 * *ret_bound + (uint32_t)(c - '0');
+		*ret_bound = *ret_bound > GR_REPEAT_MAX ? GR_REPEAT_MAX + 1 : *ret_bound;
 	}
-	if (end >= regex->text.len || digits == 0)
-		return false;
-	buf_append(regex->out, regex->text.ptr + regex->at, end + 1 - regex->at);
-	regex->at = end + 1;
-	return true;
+	return regex->at > start;
+}
+
+/* {n}, {n,} or {n,m}; ret_found false: the brace is a character. */
+static enum svc_code bounds_read(struct regex *regex, bool *ret_found)
+{
+	struct regex ahead = *regex;
+	uint32_t min = 0, max = 0;
+	*ret_found = false;
+	ahead.at++;
+	if (take(&ahead, ","))
+		return wrong(regex, "{,n} is read differently by implementations: write {0,n}");
+	if (!bound_take(&ahead, &min))
+		return SVC_OK;
+	bool comma = take(&ahead, ",");
+	bool upper = comma && bound_take(&ahead, &max);
+	if (!take(&ahead, "}"))
+		return SVC_OK;
+	if (min > GR_REPEAT_MAX || (upper && (max > GR_REPEAT_MAX || max < min)))
+		return wrong(regex, "a repetition's bounds must ascend and not exceed 65536");
+	*ret_found = true;
+	buf_append(regex->out, regex->text.ptr + regex->at, ahead.at - regex->at);
+	regex->at = ahead.at;
+	return SVC_OK;
 }
 
 static enum svc_code repeats_read(struct regex *regex)
 {
 	int c = peek(regex);
-	if (c == '*' || c == '+' || c == '?') {
+	bool found = c == '*' || c == '+' || c == '?';
+	if (found) {
 		buf_print(regex->out, "%c", c);
 		regex->at++;
-	} else if (take(regex, "{,")) {
-		return wrong(regex, "{,n} is read differently by implementations: write {0,n}");
-	} else if (c != '{' || !bounds_copy(regex)) {
-		return SVC_OK;
+	} else if (c == '{') {
+		enum svc_code code = bounds_read(regex, &found);
+		if (code != SVC_OK)
+			return code;
 	}
+	if (!found)
+		return SVC_OK;
 	if (take(regex, "?")) /* lazy: the same texts */
 		return SVC_OK;
 	c = peek(regex);

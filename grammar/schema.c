@@ -27,15 +27,13 @@ const char *schema_path(struct schema *schema, const char *path, const char *mem
 {
 	static const char plain[] =
 		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-$.";
-	size_t len = strlen(path), n = strlen(member);
-	n = n < 80 ? n : 80;
-	char *joined = arena_alloc(&schema->arena, len + n + 2);
+	size_t room = strlen(path) + 82;
+	char *joined = arena_alloc(&schema->arena, room);
 	if (!joined)
 		return NULL;
-	memcpy(joined, path, len);
-	joined[len] = '/';
-	for (size_t i = 0; i < n; i++)
-		joined[len + 1 + i] = strchr(plain, member[i]) ? member[i] : '*';
+	int n = snprintf(joined, room, "%s/%.80s", path, member);
+	for (size_t i = strlen(path) + 1; i < (size_t)n; i++)
+		joined[i] = strchr(plain, joined[i]) ? joined[i] : '*';
 	return joined;
 }
 
@@ -181,7 +179,7 @@ static const json_t *pointer_find(const json_t *root, const char *pointer)
 		if (json_is_array(root))
 			root = *name && strspn(name, "0123456789") == strlen(name) &&
 					       strlen(name) < 7
-				       ? json_array_get(root, (size_t)atoi(name))
+				       ? json_array_get(root, strtoul(name, NULL, 10))
 				       : NULL;
 		else
 			root = json_object_get(root, name);
@@ -261,7 +259,7 @@ enum svc_code schema_flatten(struct schema *schema, struct view view, struct vie
 static enum svc_code alternative_put(struct schema *schema, const struct view *view, uint32_t index,
 				     unsigned used, struct part branch, struct buf *out)
 {
-	struct view own;
+	struct view own = {0};
 	uint32_t rule = 0;
 	enum svc_code code = schema_view_add(schema, *view, branch, &own);
 	if (code != SVC_OK)
@@ -455,7 +453,7 @@ static const char *alternatives_find(const struct view *view, uint32_t *ret_inde
 static enum svc_code view_put(struct schema *schema, struct view view, struct buf *out)
 {
 	uint32_t index = 0;
-	struct view flat;
+	struct view flat = {0};
 	enum svc_code code = schema_flatten(schema, view, &flat);
 	if (code != SVC_OK)
 		return code;
@@ -515,7 +513,7 @@ enum svc_code gr_put_schema(struct gr_writer *writer, const char *name, const js
 {
 	struct svc_err own;
 	struct schema work = {.writer = writer, .root = schema, .err = err ? err : &own};
-	struct view view;
+	struct view view = {0};
 	uint32_t rule = 0;
 	arena_init(&work.arena, 64u << 20);
 	writer->out.limit = GR_TEXT_MAX;

@@ -79,7 +79,7 @@ static bool facts_differ(const struct facts *a, const struct facts *b)
 static enum svc_code facts_of(struct schema *schema, const struct view *view, struct part branch,
 			      struct facts *facts)
 {
-	struct view own;
+	struct view own = {0};
 	enum svc_code code = schema_view_add(schema, *view, branch, &own);
 	if (code == SVC_OK)
 		code = schema_flatten(schema, own, &own);
@@ -103,14 +103,16 @@ enum svc_code alternatives_differ(struct schema *schema, const struct view *view
 		return SVC_OK;
 	}
 	struct facts *all = calloc(n, sizeof *all);
-	enum svc_code code = all ? SVC_OK : schema_no_memory(schema);
+	enum svc_code code = SVC_OK;
+	if (!all)
+		return schema_no_memory(schema);
 	for (size_t i = 0; code == SVC_OK && i < n; i++) {
 		struct part branch = {json_array_get(alternatives, i), view->parts[0].path, 0};
 		code = facts_of(schema, view, branch, &all[i]);
 		for (size_t k = 0; code == SVC_OK && k < i; k++)
 			*ret_differ &= facts_differ(&all[i], &all[k]);
 	}
-	for (size_t i = 0; all && i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		free(all[i].properties);
 	free(all);
 	return code;

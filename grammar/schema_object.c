@@ -19,7 +19,7 @@ static enum svc_code value_put(struct schema *schema, struct view view, struct b
 
 static enum svc_code part_put(struct schema *schema, struct part part, struct buf *out)
 {
-	struct view view;
+	struct view view = {0};
 	enum svc_code code = schema_view(schema, part.schema, part.path, &view);
 	return code == SVC_OK ? value_put(schema, view, out) : code;
 }
@@ -158,7 +158,7 @@ static enum svc_code names_extra(struct object *object)
 	json_t *string = json_loads(only_strings, 0, NULL);
 	if (!string || json_array_append_new(object->schema->owned, string) != 0)
 		return schema_no_memory(object->schema);
-	struct view view;
+	struct view view = {0};
 	enum svc_code code =
 		schema_view(object->schema, facts->key_names.schema, facts->key_names.path, &view);
 	if (code == SVC_OK)
@@ -313,15 +313,28 @@ enum svc_code object_put(struct schema *schema, const struct facts *facts, struc
 
 /* ---- arrays ---- */
 
+static uint32_t left_of(uint32_t count, uint32_t before)
+{
+	return count > before ? count - before : 0;
+}
+
+/* From min to max times a comma and an item. */
+static void items_put(struct buf *out, const char *item, uint32_t min, uint32_t max)
+{
+	buf_print(out, "(\",\" json-ws %s){%u,", item, min);
+	if (max != GR_NONE)
+		buf_print(out, "%u", max);
+	buf_print(out, "} json-ws");
+}
+
 /* The items behind the first ones, from `min` to `max` of them, of which the first comes after
  * `before` others. */
 static enum svc_code rest_put(struct schema *schema, const struct facts *facts, uint32_t before,
 			      struct buf *out)
 {
-	uint32_t min = facts->min_items > before ? facts->min_items - before : 0;
-	uint32_t max = facts->max_items == GR_NONE ? GR_NONE
-		       : facts->max_items > before ? facts->max_items - before
-						   : 0;
+	bool bounded = facts->max_items != GR_NONE;
+	uint32_t min = left_of(facts->min_items, before);
+	uint32_t max = bounded ? left_of(facts->max_items, before) : GR_NONE;
 	struct buf item = {0};
 	enum svc_code code = SVC_OK;
 	if (facts->items_given)
@@ -332,15 +345,11 @@ static enum svc_code rest_put(struct schema *schema, const struct facts *facts, 
 	if (max == 0) {
 		buf_print(out, min ? "[]" : before ? "json-ws" : "\"\"");
 	} else if (before) {
-		buf_print(out, "(\",\" json-ws %s){%u,", text, min);
-		if (max != GR_NONE)
-			buf_print(out, "%u", max);
-		buf_print(out, "} json-ws");
+		items_put(out, text, min, max);
 	} else {
-		buf_print(out, "(%s (\",\" json-ws %s){%u,", text, text, min ? min - 1 : 0);
-		if (max != GR_NONE)
-			buf_print(out, "%u", max - 1);
-		buf_print(out, "} json-ws)%s", min ? "" : "?");
+		buf_print(out, "(%s ", text);
+		items_put(out, text, min ? min - 1 : 0, max == GR_NONE ? max : max - 1);
+		buf_print(out, ")%s", min ? "" : "?");
 	}
 	out->failed |= item.failed;
 	buf_free(&item);

@@ -87,15 +87,16 @@ enum svc_code gr_trie_open(const struct span *pieces, uint32_t n_vocab, struct g
 	struct gr_trie *trie = calloc(1, sizeof *trie);
 	struct piece *kept = malloc((n_vocab + (size_t)1) * sizeof *kept);
 	size_t n = 0;
-	enum svc_code code = SVC_OK;
-	if (!trie || !kept)
-		code = svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for %u tokens by bytes",
+	if (!trie || !kept) {
+		free(trie);
+		free(kept);
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for %u tokens by bytes",
 				n_vocab);
-	for (uint32_t id = 0; code == SVC_OK && id < n_vocab; id++)
+	}
+	for (uint32_t id = 0; id < n_vocab; id++)
 		if (pieces[id].len && pieces[id].len <= GR_TOKEN_BYTES_MAX)
 			kept[n++] = (struct piece){pieces[id], id};
-	if (code == SVC_OK)
-		code = trie_fill(trie, kept, n, err);
+	enum svc_code code = trie_fill(trie, kept, n, err);
 	free(kept);
 	if (code != SVC_OK) {
 		gr_trie_free(trie);

@@ -35,16 +35,16 @@ enum svc_code smp_guides_open(const struct smp_vocab *vocab, uint32_t n_vocab,
 {
 	struct smp_guides *guides = calloc(1, sizeof *guides);
 	struct span *pieces = malloc((n_vocab + (size_t)1) * sizeof *pieces);
-	enum svc_code code = SVC_OK;
-	if (!guides || !pieces)
-		code = svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for grammars");
-	for (uint32_t id = 0; code == SVC_OK && id < n_vocab; id++)
-		pieces[id] = piece_of(vocab, id);
-	if (code == SVC_OK) {
-		guides->n_vocab = n_vocab;
-		TAILQ_INIT(&guides->entries);
-		code = gr_trie_open(pieces, n_vocab, &guides->trie, err);
+	if (!guides || !pieces) {
+		free(guides);
+		free(pieces);
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for grammars");
 	}
+	for (uint32_t id = 0; id < n_vocab; id++)
+		pieces[id] = piece_of(vocab, id);
+	guides->n_vocab = n_vocab;
+	TAILQ_INIT(&guides->entries);
+	enum svc_code code = gr_trie_open(pieces, n_vocab, &guides->trie, err);
 	free(pieces);
 	if (code != SVC_OK) {
 		free(guides);
@@ -67,8 +67,10 @@ struct smp_guides *smp_guides_free(struct smp_guides *guides)
 {
 	if (!guides)
 		return NULL;
-	while (!TAILQ_EMPTY(&guides->entries))
-		entry_free(guides, TAILQ_FIRST(&guides->entries));
+	for (struct entry *next, *entry = TAILQ_FIRST(&guides->entries); entry; entry = next) {
+		next = TAILQ_NEXT(entry, link);
+		entry_free(guides, entry);
+	}
 	gr_trie_free(guides->trie);
 	free(guides);
 	return NULL;

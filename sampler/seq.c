@@ -224,13 +224,9 @@ enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret
 	bool last = ends || complete || seq->n_made == seq->limit;
 	if (event.stop_index < 0 && last)
 		event.stop_index = smp_text_end(&seq->text, may_stop);
-	if (event.stop_index >= 0) {
+	if (event.stop_index >= 0 || ends || complete) {
 		event.finish = FINISH_STOP;
-	} else if (ends) {
-		event.finish = FINISH_STOP;
-		event.stop_id = token;
-	} else if (complete) {
-		event.finish = FINISH_STOP;
+		event.stop_id = event.stop_index < 0 && ends ? token : -1;
 	} else if (last) {
 		event.finish = FINISH_LENGTH;
 	}
