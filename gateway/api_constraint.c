@@ -8,19 +8,19 @@
 #include "gateway/json_read.h"
 #include "grammar/schema.h"
 
-static enum svc_code constraint_set(struct gw_reading *reading, const char *name, enum gw_form form,
-				    const json_t *value)
+static enum svc_code constraint_set(struct gw_reading *reading, const char *name,
+				    enum gw_bound bound, const json_t *value)
 {
 	struct gw_constraint *constraint = &reading->constraint;
-	if (constraint->form != GW_FORM_NONE)
+	if (constraint->bound != GW_BOUND_NONE)
 		return gw_wrong(reading, name,
 				"%s and %s both say what the answer must be: give one of them",
 				name, constraint->param);
-	*constraint = (struct gw_constraint){form, name, value, NULL};
+	*constraint = (struct gw_constraint){bound, name, value, NULL};
 	return SVC_OK;
 }
 
-static enum svc_code text_set(struct gw_reading *reading, const char *name, enum gw_form form,
+static enum svc_code text_set(struct gw_reading *reading, const char *name, enum gw_bound bound,
 			      const json_t *value)
 {
 	if (!json_is_string(value) || json_string_length(value) > GR_TEXT_MAX)
@@ -43,7 +43,7 @@ static enum svc_code schema_set(struct gw_reading *reading, const char *name, co
 	if (!json_is_object(value) && !json_is_boolean(value))
 		code = gw_wrong(reading, name, "%s must be a JSON schema: an object", name);
 	if (code == SVC_OK)
-		code = constraint_set(reading, name, GW_FORM_SCHEMA, value);
+		code = constraint_set(reading, name, GW_BOUND_SCHEMA, value);
 	if (code == SVC_OK)
 		reading->constraint.own = own;
 	else
@@ -60,7 +60,7 @@ static enum svc_code choice_set(struct gw_reading *reading, const char *name, co
 	if (!good)
 		return gw_wrong(reading, name, "%s must be an array of 1 to %u strings", name,
 				GR_CHOICES_MAX);
-	return constraint_set(reading, name, GW_FORM_CHOICE, value);
+	return constraint_set(reading, name, GW_BOUND_CHOICE, value);
 }
 
 enum svc_code gw_read_guided_json(struct gw_reading *reading, const char *name, json_t *value)
@@ -70,7 +70,7 @@ enum svc_code gw_read_guided_json(struct gw_reading *reading, const char *name, 
 
 enum svc_code gw_read_guided_regex(struct gw_reading *reading, const char *name, json_t *value)
 {
-	return text_set(reading, name, GW_FORM_REGEX, value);
+	return text_set(reading, name, GW_BOUND_REGEX, value);
 }
 
 enum svc_code gw_read_guided_choice(struct gw_reading *reading, const char *name, json_t *value)
@@ -83,7 +83,7 @@ enum svc_code gw_read_guided_grammar(struct gw_reading *reading, const char *nam
 {
 	if (json_is_string(value) && json_string_length(value) == 0)
 		return SVC_OK;
-	return text_set(reading, name, GW_FORM_GRAMMAR, value);
+	return text_set(reading, name, GW_BOUND_GRAMMAR, value);
 }
 
 /* {"type": "json_schema", "json_schema": {"name", "description", "schema", "strict"}}: it is always
@@ -116,7 +116,7 @@ enum svc_code gw_read_response_format(struct gw_reading *reading, const char *na
 	if (span_is(text, "json_object") && json_object_get(value, "schema"))
 		return schema_format_read(reading, name, value);
 	if (span_is(text, "json_object"))
-		return constraint_set(reading, name, GW_FORM_OBJECT, NULL);
+		return constraint_set(reading, name, GW_BOUND_OBJECT, NULL);
 	return svc_fail_param(reading->err, SVC_UNSUPPORTED, "response_format",
 			      "response_format: there are the types text, json_object and "
 			      "json_schema");
@@ -128,13 +128,13 @@ static enum svc_code structured_member_read(struct gw_reading *reading, const ch
 	if (strcmp(member, "json") == 0)
 		return schema_set(reading, name, value);
 	if (strcmp(member, "regex") == 0)
-		return text_set(reading, name, GW_FORM_REGEX, value);
+		return text_set(reading, name, GW_BOUND_REGEX, value);
 	if (strcmp(member, "choice") == 0)
 		return choice_set(reading, name, value);
 	if (strcmp(member, "grammar") == 0)
-		return text_set(reading, name, GW_FORM_GRAMMAR, value);
+		return text_set(reading, name, GW_BOUND_GRAMMAR, value);
 	if (strcmp(member, "json_object") == 0)
-		return constraint_set(reading, name, GW_FORM_OBJECT, NULL);
+		return constraint_set(reading, name, GW_BOUND_OBJECT, NULL);
 	return svc_fail_param(reading->err, SVC_UNSUPPORTED, name,
 			      "structured_outputs: only the members json, json_object, regex, "
 			      "choice and grammar are supported");
@@ -182,24 +182,24 @@ static enum svc_code grammar_put(struct gw_reading *reading, struct gr_writer *w
 {
 	const struct gw_constraint *constraint = &reading->constraint;
 	struct buf *out = &writer->out;
-	switch (constraint->form) {
-	case GW_FORM_OBJECT:
+	switch (constraint->bound) {
+	case GW_BOUND_OBJECT:
 		gr_put_json_rules(out);
 		buf_print(out, "root ::= json-object\n");
 		break;
-	case GW_FORM_SCHEMA:
+	case GW_BOUND_SCHEMA:
 		gr_put_json_rules(out);
 		return gr_put_schema(writer, "root", constraint->value, reading->err);
-	case GW_FORM_REGEX:
+	case GW_BOUND_REGEX:
 		buf_print(out, "root ::= ");
 		return gr_put_regex(out, gw_json_span(constraint->value), GR_REGEX_WHOLE,
 				    reading->err);
-	case GW_FORM_CHOICE:
+	case GW_BOUND_CHOICE:
 		return choices_put(reading, writer);
-	case GW_FORM_GRAMMAR:
+	case GW_BOUND_GRAMMAR:
 		buf_span(out, gw_json_span(constraint->value));
 		break;
-	case GW_FORM_NONE:
+	case GW_BOUND_NONE:
 		break;
 	}
 	return SVC_OK;
@@ -210,7 +210,7 @@ enum svc_code gw_constraint_build(struct gw_reading *reading)
 	const char *param = reading->constraint.param;
 	struct gr_writer writer = {0};
 	struct gr_grammar *grammar = NULL;
-	if (reading->constraint.form == GW_FORM_NONE)
+	if (reading->constraint.bound == GW_BOUND_NONE)
 		return SVC_OK;
 	enum svc_code code = grammar_put(reading, &writer);
 	if (code == SVC_OK && writer.out.failed)

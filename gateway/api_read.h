@@ -3,17 +3,17 @@
 #include "gateway/api_request.h"
 
 /* What the answer must be; the parameters that say so differ only in their form. */
-enum gw_form {
-	GW_FORM_NONE,
-	GW_FORM_OBJECT,
-	GW_FORM_SCHEMA,
-	GW_FORM_REGEX,
-	GW_FORM_CHOICE,
-	GW_FORM_GRAMMAR
+enum gw_bound {
+	GW_BOUND_NONE,
+	GW_BOUND_OBJECT,
+	GW_BOUND_SCHEMA,
+	GW_BOUND_REGEX,
+	GW_BOUND_CHOICE,
+	GW_BOUND_GRAMMAR
 };
 
 struct gw_constraint {
-	enum gw_form form;
+	enum gw_bound bound;
 	const char *param;   /* that says it */
 	const json_t *value; /* borrowed from the request's JSON */
 	json_t *own;	     /* or made from text */
