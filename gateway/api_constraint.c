@@ -26,7 +26,7 @@ static enum svc_code text_set(struct gw_reading *reading, const char *name, enum
 	if (!json_is_string(value) || json_string_length(value) > GR_TEXT_MAX)
 		return gw_wrong(reading, name, "%s must be a string of at most %u bytes", name,
 				GR_TEXT_MAX);
-	return constraint_set(reading, name, form, value);
+	return constraint_set(reading, name, bound, value);
 }
 
 /* A schema, or the text of one. */
