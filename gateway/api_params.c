@@ -260,17 +260,13 @@ static enum svc_code members_read(struct gw_reading *reading, json_t *json)
 	return SVC_OK;
 }
 
-static enum svc_code request_fill(struct gw_reading *reading, struct span body)
+static enum svc_code request_fill(struct gw_reading *reading)
 {
-	json_t *json = NULL;
-	enum svc_code code = gw_json_read(body, gw_param_known, &json, reading->err);
-	if (code != SVC_OK)
-		return code;
-	reading->request->json = json;
+	json_t *json = reading->request->json;
 	if (!json_is_object(json))
 		return gw_wrong(reading, "", "the body must be a JSON object");
 	defaults_set(reading);
-	code = members_read(reading, json);
+	enum svc_code code = members_read(reading, json);
 	return code == SVC_OK ? gw_request_check(reading) : code;
 }
 
@@ -278,14 +274,26 @@ enum svc_code gw_request_read(enum gw_endpoint endpoint, struct span body,
 			      const struct gw_api_limits *limits, struct gw_request **ret_request,
 			      struct svc_err *err)
 {
+	json_t *json = NULL;
+	enum svc_code code = gw_json_read(body, gw_param_known, &json, err);
+	return code == SVC_OK ? gw_request_take(endpoint, json, limits, ret_request, err) : code;
+}
+
+enum svc_code gw_request_take(enum gw_endpoint endpoint, json_t *json_take,
+			      const struct gw_api_limits *limits, struct gw_request **ret_request,
+			      struct svc_err *err)
+{
 	struct gw_request *request = calloc(1, sizeof *request);
-	if (!request)
+	if (!request) {
+		json_decref(json_take);
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	}
+	request->json = json_take;
 	arena_init(&request->arena, 0);
 	request->endpoint = endpoint;
 	struct svc_err own;
 	struct gw_reading reading = {.limits = limits, .request = request, .err = err ? err : &own};
-	enum svc_code code = request_fill(&reading, body);
+	enum svc_code code = request_fill(&reading);
 	if (code == SVC_OK)
 		*ret_request = request;
 	else

@@ -27,6 +27,18 @@ enum gw_endpoint {
 	GW_TEMPLATE = 1u << 4, /* /apply-template */
 };
 
+/* The form that a request came in and its answer goes out in (dialect.h). */
+enum gw_form {
+	GW_FORM_OPENAI,
+	GW_FORM_ANTHROPIC,
+	GW_FORM_OLLAMA_CHAT,
+	GW_FORM_OLLAMA_GENERATE,
+	GW_FORM_RESPONSES,
+	GW_FORM_COUNT
+};
+
+#define GW_ID_BYTES 64u
+
 /* What the running model and this gateway's options allow. */
 struct gw_api_limits {
 	const char *model_name; /* as served */
@@ -79,6 +91,11 @@ struct gw_request {
 	bool skip_special; /* control tokens have no text */
 	bool keep_stop;	   /* include_stop_str_in_output */
 	bool add_special;  /* BOS and the like before a prompt's text */
+	/* Not read from the JSON: set by who translated it. */
+	enum gw_form form;
+	bool stored;		    /* the answer is kept for previous_response_id */
+	bool instructed;	    /* the first message is this response's instructions */
+	char previous[GW_ID_BYTES]; /* previous_response_id, or "" */
 	/* Private. */
 	struct arena arena;
 	json_t *json;
@@ -88,6 +105,10 @@ struct gw_request {
 /* SVC_INVALID, SVC_TOO_LONG, SVC_UNSUPPORTED, SVC_NOT_FOUND (model): err.param names the parameter.
  * The body can be given up afterwards. */
 enum svc_code gw_request_read(enum gw_endpoint endpoint, struct span body,
+			      const struct gw_api_limits *limits, struct gw_request **ret_request,
+			      struct svc_err *err) SVC_CHECKED;
+/* The same for JSON that is read already. */
+enum svc_code gw_request_take(enum gw_endpoint endpoint, json_t *json_take,
 			      const struct gw_api_limits *limits, struct gw_request **ret_request,
 			      struct svc_err *err) SVC_CHECKED;
 /* NULL is fine. Returns NULL. */

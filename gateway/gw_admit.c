@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
@@ -264,7 +265,8 @@ static enum svc_code body_find(struct gateway *gateway, uint32_t slot, const str
 
 static void line_fill(const struct admission *admission, uint32_t choice)
 {
-	struct shm_run *run = &admission->gateway->svc->run;
+	struct gateway *gateway = admission->gateway;
+	struct shm_run *run = &gateway->svc->run;
 	struct gw_call *call = admission->call;
 	struct gw_choice *mine = &call->choices[choice];
 	struct slot_line *line = &run->slots[mine->handle.slot];
@@ -282,6 +284,8 @@ static void line_fill(const struct admission *admission, uint32_t choice)
 	atomic_store(&line->arrived_us, (uint64_t)call->shape.meta.created_s * 1000000u);
 	atomic_store(&line->account, call->account);
 	atomic_store(&line->gateway, run->me);
+	if (admission->request->stored)
+		gw_request_keep(gateway, mine->handle.slot, call->request);
 	atomic_store_explicit(&line->generation, mine->handle.generation, memory_order_release);
 }
 
@@ -392,7 +396,7 @@ static enum svc_code may_enter(struct gateway *gateway, uint32_t n, struct svc_e
 
 static struct gw_shape shape_of(const struct gw_request *request)
 {
-	return (struct gw_shape){
+	struct gw_shape shape = {
 		.endpoint = request->endpoint,
 		.stream = request->stream,
 		.meta =
@@ -405,8 +409,13 @@ static struct gw_shape shape_of(const struct gw_request *request)
 				.token_ids = request->return_token_ids,
 				.keep_special = !request->skip_special,
 				.n = request->n > 0 ? (uint32_t)request->n : 1,
+				.form = request->form,
+				.stored = request->stored,
+				.instructed = request->instructed,
 			},
 	};
+	snprintf(shape.meta.previous, sizeof shape.meta.previous, "%s", request->previous);
+	return shape;
 }
 
 static enum svc_code choices_begin(struct admission *admission, struct svc_err *err)

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "gateway/api_error.h"
+#include "gateway/dialect.h"
 #include "gateway/gw_state.h"
 #include "shm/trace.h"
 
@@ -67,12 +67,26 @@ static void slot_read(struct gateway *gateway, struct gw_call *call, struct slot
 	gateway->read_here[handle.slot] = handle.generation;
 }
 
+/* The answer's id: a function of run and request. */
+static void id_make(const struct gateway *gateway, const struct gw_call *call, char id[GW_ID_BYTES])
+{
+	const struct gw_meta *meta = &call->shape.meta;
+	const struct shm_run *run = &gateway->svc->run;
+	const char *prefix = gw_dialect_of(meta->form)->id_prefix;
+	if (meta->form == GW_FORM_RESPONSES) {
+		gw_response_id_print(run, call->account, call->request, id);
+		return;
+	}
+	if (!*prefix)
+		prefix = meta->chat ? "chatcmpl-" : "cmpl-";
+	snprintf(id, GW_ID_BYTES, "%s%016" PRIx64 "-%" PRIx64, prefix, run->ctl->header.run_id,
+		 call->request);
+}
+
 void gw_call_enter(struct gateway *gateway, struct gw_call *call, struct gw_http_exchange *exchange)
 {
 	struct gw_meta *meta = &call->shape.meta;
-	snprintf(meta->id, sizeof meta->id, "%s-%016" PRIx64 "-%" PRIx64,
-		 meta->chat ? "chatcmpl" : "cmpl", gateway->svc->run.ctl->header.run_id,
-		 call->request);
+	id_make(gateway, call, meta->id);
 	call->exchange = exchange;
 	gw_http_exchange_set_user(exchange, call);
 	LIST_INSERT_HEAD(&gateway->calls, call, link);
@@ -170,26 +184,35 @@ void gw_detached_look(struct gateway *gateway)
 	}
 }
 
-static void event_write(struct gateway *gateway, struct gw_call *call, const char *id,
-			const struct buf *json)
+/* A form may have nothing to say about a token. */
+static void event_write(struct gateway *gateway, struct gw_call *call, const struct buf *frame)
 {
-	struct buf frame = {0};
-	gw_event_print(&frame, id, (struct span){json->ptr, json->len});
-	gw_http_reply_write(call->exchange, (struct span){frame.ptr, frame.len});
+	if (frame->len == 0)
+		return;
+	gw_http_reply_write(call->exchange, (struct span){frame->ptr, frame->len});
 	call->written_us = svc_now_us();
 	gateway->metrics.events++;
-	buf_free(&frame);
+}
+
+static const struct gw_dialect *dialect_of(const struct gw_call *call)
+{
+	return gw_dialect_of(call->shape.meta.form);
+}
+
+static struct gw_render render_of(const struct gateway *gateway, const struct gw_call *call,
+				  const char *id, struct buf *out)
+{
+	return (struct gw_render){out, &call->shape.meta, &gateway->vocab, id, call->arrived_us};
 }
 
 void gw_call_fail(struct gateway *gateway, struct gw_call *call, const struct svc_err *err)
 {
 	log_line(LOG_LEVEL_INFO, call->request, err->code, "request failed: %s", err->msg);
 	if (call->streaming) {
-		struct buf json = {0};
-		struct gw_error error = gw_error_of(err);
-		gw_error_print(&json, &error);
-		event_write(gateway, call, "", &json);
-		buf_free(&json);
+		struct buf frame = {0};
+		dialect_of(call)->error(&frame, err);
+		event_write(gateway, call, &frame);
+		buf_free(&frame);
 		gw_http_reply_end(call->exchange);
 	} else {
 		gw_reply_error(call->exchange, err);
@@ -250,7 +273,7 @@ static void answer_look(struct gateway *gateway, struct gw_call *call)
 {
 	struct gw_view views[GW_CHOICES_MAX] = {0};
 	struct buf out = {.limit = ANSWER_BYTES_MAX};
-	const struct gw_render render = {&out, &call->shape.meta, &gateway->vocab};
+	const struct gw_render render = render_of(gateway, call, "", &out);
 	struct svc_err err;
 	bool complete = false;
 	if (views_open(gateway, call, views, &complete, &err) != SVC_OK) {
@@ -260,7 +283,7 @@ static void answer_look(struct gateway *gateway, struct gw_call *call)
 	tokens_note(gateway, call, views);
 	if (!complete)
 		return;
-	gw_render_answer(&render, views, call->n_choices);
+	dialect_of(call)->answer(&render, views, call->n_choices);
 	for (uint32_t i = 0; i < call->n_choices; i += call->shape.meta.n)
 		gateway->metrics.prompt_tokens += views[i].n_prompt;
 	gw_reply_json(call->exchange, 200, &out);
@@ -270,7 +293,8 @@ static void answer_look(struct gateway *gateway, struct gw_call *call)
 
 /* ---- a stream ---- */
 
-static void id_print(const struct gateway *gateway, const struct gw_call *call,
+/* Of the choice's next event: the place that the client has reached with it. */
+static void id_print(const struct gateway *gateway, const struct gw_call *call, uint32_t choice,
 		     char out[GW_EVENT_ID_BYTES])
 {
 	const struct ctl *ctl = gateway->svc->run.ctl;
@@ -279,7 +303,7 @@ static void id_print(const struct gateway *gateway, const struct gw_call *call,
 				 .created_s = (uint64_t)call->shape.meta.created_s,
 				 .n = call->n_choices};
 	for (uint32_t i = 0; i < call->n_choices; i++)
-		id.at[i] = call->choices[i].sent;
+		id.at[i] = call->choices[i].sent + (i == choice);
 	gw_event_id_print(ctl->config.secret, call->account, &id, out);
 }
 
@@ -310,15 +334,18 @@ static bool next_event(struct gateway *gateway, struct gw_call *call, uint32_t i
 		       const struct gw_view *view, struct buf *out)
 {
 	struct gw_choice *choice = &call->choices[index];
-	const struct gw_render render = {out, &call->shape.meta, &gateway->vocab};
-	uint32_t opening = gw_render_has_opening(&call->shape.meta);
+	char id[GW_EVENT_ID_BYTES];
+	const struct gw_dialect *dialect = dialect_of(call);
+	const struct gw_render render = render_of(gateway, call, id, out);
+	uint32_t opening = dialect->has_opening(&call->shape.meta);
+	id_print(gateway, call, index, id);
 	if (choice->sent < opening) {
 		if (!opening_is_known(call, view))
 			return false;
-		gw_render_opening(&render, index, view);
+		dialect->opening(&render, index, view);
 	} else if (choice->sent < opening + view->n_tokens) {
 		uint32_t k = choice->sent - opening;
-		gw_render_token(&render, index, view, k, width_before(&render, choice, view, k));
+		dialect->token(&render, index, view, k, width_before(&render, choice, view, k));
 		tokens_count(gateway, call, 1);
 	} else if (view->finish != FINISH_NONE) {
 		choice->ended = true;
@@ -328,7 +355,7 @@ static bool next_event(struct gateway *gateway, struct gw_call *call, uint32_t i
 		/* The client may have seen this event before it came back. */
 		if (choice->sent > opening + view->n_tokens)
 			return false;
-		gw_render_finish(&render, index, view->finish);
+		dialect->finish(&render, index, view);
 	} else {
 		return false;
 	}
@@ -338,22 +365,19 @@ static bool next_event(struct gateway *gateway, struct gw_call *call, uint32_t i
 
 static void stream_end(struct gateway *gateway, struct gw_call *call)
 {
-	struct buf json = {0};
+	struct buf frames = {0};
 	struct gw_usage usage = {0};
-	const struct gw_render render = {&json, &call->shape.meta, &gateway->vocab};
+	const struct gw_render render = render_of(gateway, call, "", &frames);
 	for (uint32_t i = 0; i < call->n_choices; i++) {
 		usage.n_prompt += i % call->shape.meta.n ? 0 : call->choices[i].n_prompt;
 		usage.n_cached += i % call->shape.meta.n ? 0 : call->choices[i].n_cached;
 		usage.n_answer += call->choices[i].n_tokens;
 	}
 	gateway->metrics.prompt_tokens += usage.n_prompt;
-	if (call->shape.meta.include_usage) {
-		gw_render_usage(&render, &usage);
-		event_write(gateway, call, "", &json);
-	}
-	gw_http_reply_write(call->exchange, span_of("data: [DONE]\n\n"));
+	dialect_of(call)->end(&render, &usage);
+	event_write(gateway, call, &frames);
 	gw_http_reply_end(call->exchange);
-	buf_free(&json);
+	buf_free(&frames);
 	call_end(gateway, call, SVC_OK, false);
 }
 
@@ -361,7 +385,7 @@ static void stream_begin(struct gw_call *call)
 {
 	gw_http_reply_field(call->exchange, "Cache-Control", "no-cache");
 	gw_http_reply_field(call->exchange, "X-Accel-Buffering", "no");
-	gw_http_reply_start(call->exchange, 200, "text/event-stream; charset=utf-8");
+	gw_http_reply_start(call->exchange, 200, dialect_of(call)->stream_type);
 	call->streaming = true;
 	call->written_us = svc_now_us();
 }
@@ -373,9 +397,8 @@ static bool stream_round(struct gateway *gateway, struct gw_call *call, bool *re
 {
 	bool any = false;
 	for (uint32_t i = 0; i < call->n_choices; i++) {
-		char id[GW_EVENT_ID_BYTES];
 		struct gw_view view = {0};
-		struct buf json = {0};
+		struct buf frame = {0};
 		if (call->choices[i].ended)
 			continue;
 		if (choice_view(gateway, &call->choices[i], &view, err) != SVC_OK)
@@ -385,17 +408,16 @@ static bool stream_round(struct gateway *gateway, struct gw_call *call, bool *re
 			return any;
 		}
 		uint64_t start_ns = trace_begin(&gateway->svc->run);
-		if (next_event(gateway, call, i, &view, &json)) {
-			id_print(gateway, call, id);
-			event_write(gateway, call, id, &json);
+		if (next_event(gateway, call, i, &view, &frame)) {
+			event_write(gateway, call, &frame);
 			/* Of the token that this event showed, opening and finish aside. */
 			trace_put(&gateway->svc->run, TRACE_SEND, call->choices[i].handle.slot,
 				  view.n_prompt + call->choices[i].sent - 1 -
-					  gw_render_has_opening(&call->shape.meta),
+					  dialect_of(call)->has_opening(&call->shape.meta),
 				  start_ns);
 			any = true;
 		}
-		buf_free(&json);
+		buf_free(&frame);
 	}
 	return any;
 }
@@ -443,7 +465,7 @@ void gw_call_keep_alive(struct gateway *gateway, struct gw_call *call)
 	    !gw_http_reply_has_room(call->exchange))
 		return;
 	/* Without an empty line: OpenAI's client makes an event of one that follows a comment. */
-	gw_http_reply_write(call->exchange, span_of(": waiting\n"));
+	gw_http_reply_write(call->exchange, span_of(dialect_of(call)->waiting));
 	call->written_us = svc_now_us();
 	gateway->metrics.keep_alives++;
 }
@@ -467,7 +489,9 @@ static enum svc_code text_answer(struct gateway *gateway, const struct gw_call *
 		body_region(run, body, region, region == REGION_IDS ? 4ull * n : n, NULL);
 	if (!bytes)
 		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");
-	if (call->shape.endpoint == GW_TOKENIZE) {
+	if (call->shape.meta.form == GW_FORM_ANTHROPIC) {
+		buf_print(out, "{\"input_tokens\":%u}", n);
+	} else if (call->shape.endpoint == GW_TOKENIZE) {
 		buf_print(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, run->ctx);
 		ids_append(out, bytes, n);
 		buf_print(out, "]}");

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 
 /* Member and flag, in one order for writing and reading. */
 struct flag {
@@ -16,6 +17,8 @@ static const struct flag flags[] = {
 	{"echo", offsetof(struct gw_shape, meta.echo)},
 	{"ids", offsetof(struct gw_shape, meta.token_ids)},
 	{"special", offsetof(struct gw_shape, meta.keep_special)},
+	{"stored", offsetof(struct gw_shape, meta.stored)},
+	{"instructed", offsetof(struct gw_shape, meta.instructed)},
 };
 
 #define N_FLAGS (sizeof flags / sizeof *flags)
@@ -28,7 +31,9 @@ void gw_shape_print(struct buf *out, const struct gw_shape *shape)
 		buf_print(out, ",\"%s\":%s", flags[i].name,
 			  *(const bool *)((const char *)shape + flags[i].offset) ? "true"
 										 : "false");
-	buf_append(out, "}", 1);
+	/* Made of our own ids' characters: nothing to escape. */
+	buf_print(out, ",\"form\":%u,\"previous\":\"%s\"}", (unsigned)shape->meta.form,
+		  shape->meta.previous);
 }
 
 enum svc_code gw_shape_read(struct span text, struct gw_shape *ret_shape, struct svc_err *err)
@@ -41,6 +46,11 @@ enum svc_code gw_shape_read(struct span text, struct gw_shape *ret_shape, struct
 		    json_integer_value(n) <= UINT16_MAX &&
 		    (json_integer_value(endpoint) == GW_CHAT ||
 		     json_integer_value(endpoint) == GW_COMPLETIONS);
+	const json_t *form = json_object_get(json, "form");
+	const char *previous = json_string_value(json_object_get(json, "previous"));
+	good = good && json_is_integer(form) && json_integer_value(form) >= 0 &&
+	       json_integer_value(form) < GW_FORM_COUNT && previous &&
+	       strlen(previous) < sizeof shape.meta.previous;
 	for (size_t i = 0; good && i < N_FLAGS; i++) {
 		const json_t *flag = json_object_get(json, flags[i].name);
 		good = json_is_boolean(flag);
@@ -50,6 +60,8 @@ enum svc_code gw_shape_read(struct span text, struct gw_shape *ret_shape, struct
 		shape.endpoint = (enum gw_endpoint)json_integer_value(endpoint);
 		shape.meta.chat = shape.endpoint == GW_CHAT;
 		shape.meta.n = (uint32_t)json_integer_value(n);
+		shape.meta.form = (enum gw_form)json_integer_value(form);
+		snprintf(shape.meta.previous, sizeof shape.meta.previous, "%s", previous);
 		shape.meta.created_s = json_integer_value(json_object_get(json, "created"));
 	}
 	json_decref(json);

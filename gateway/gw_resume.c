@@ -52,8 +52,7 @@ enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange
 		*ret_key = read;
 		return SVC_OK;
 	}
-	read.content_hash =
-		hash_of(secret + 16, (char)endpoint, request->body, (struct span){"", 0});
+	read.content_hash = hash_of(secret + 16, (char)endpoint, request->path, request->body);
 	if (key.ptr && !is_key(key))
 		return svc_fail_param(
 			err, SVC_INVALID, "Idempotency-Key",
@@ -75,19 +74,13 @@ enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange
 
 /* ---- finding it ---- */
 
-struct found {
-	uint64_t request, content_hash;
-	uint32_t n, n_wanted;
-	struct slot_handle handles[GW_CHOICES_MAX]; /* by choice; generation 0: not found */
-};
-
 static bool slot_is_filled(const struct shm_run *run, uint32_t slot)
 {
 	enum slot_stage stage = slot_load(run, slot).stage;
 	return stage != STAGE_FREE && stage != STAGE_FILL && stage < STAGE_COUNT;
 }
 
-static void found_add(const struct shm_run *run, uint32_t slot, struct found *found)
+static void found_add(const struct shm_run *run, uint32_t slot, struct gw_found *found)
 {
 	const struct slot_line *line = &run->slots[slot];
 	struct slot_handle handle = {slot,
@@ -104,9 +97,9 @@ static void found_add(const struct shm_run *run, uint32_t slot, struct found *fo
 	found->n++;
 }
 
-static bool find_request(const struct shm_run *run, uint64_t request, struct found *ret_found)
+bool gw_request_find(const struct shm_run *run, uint64_t request, struct gw_found *ret_found)
 {
-	*ret_found = (struct found){.request = request};
+	*ret_found = (struct gw_found){.request = request};
 	for (uint32_t slot = 0; slot < run->n_table; slot++)
 		if (slot_is_filled(run, slot) && atomic_load(&run->slots[slot].request) == request)
 			found_add(run, slot, ret_found);
@@ -140,8 +133,8 @@ bool gw_key_is_taken(const struct gateway *gateway, uint64_t key_hash, uint64_t 
 
 /* ---- going on with it ---- */
 
-static enum svc_code shape_find(const struct gateway *gateway, const struct found *found,
-				struct gw_shape *ret_shape, struct svc_err *err)
+enum svc_code gw_shape_find(const struct gateway *gateway, const struct gw_found *found,
+			    struct gw_shape *ret_shape, struct svc_err *err)
 {
 	const struct shm_run *run = &gateway->svc->run;
 	struct slot_handle handle = found->handles[0];
@@ -156,7 +149,7 @@ static enum svc_code shape_find(const struct gateway *gateway, const struct foun
 
 /* Who has come back once may be cut off again: from now on the request is kept as if it had a key.
  */
-static void keep(const struct gateway *gateway, uint32_t slot, uint64_t request)
+void gw_request_keep(const struct gateway *gateway, uint32_t slot, uint64_t request)
 {
 	const struct shm_run *run = &gateway->svc->run;
 	const struct span bytes = {(const char *)&request, sizeof request};
@@ -174,7 +167,7 @@ static void take_from(struct gateway *gateway, struct gw_call *before)
 	gw_call_fail(gateway, before, &err);
 }
 
-static void attach(struct gateway *gateway, struct gw_call *call, const struct found *found,
+static void attach(struct gateway *gateway, struct gw_call *call, const struct gw_found *found,
 		   struct gw_http_exchange *exchange)
 {
 	struct shm_run *run = &gateway->svc->run;
@@ -184,7 +177,7 @@ static void attach(struct gateway *gateway, struct gw_call *call, const struct f
 		struct slot_line *line = &run->slots[found->handles[i].slot];
 		struct gw_call *reader = gateway->by_slot[found->handles[i].slot];
 		call->choices[i].handle = found->handles[i];
-		keep(gateway, found->handles[i].slot, found->request);
+		gw_request_keep(gateway, found->handles[i].slot, found->request);
 		atomic_store(&line->gateway, run->me);
 		atomic_store(&line->ended_us, 0);
 		if (reader && (n_before == 0 || before[n_before - 1] != reader))
@@ -197,7 +190,7 @@ static void attach(struct gateway *gateway, struct gw_call *call, const struct f
 }
 
 static enum svc_code start_again(struct gateway *gateway, struct gw_http_exchange *exchange,
-				 const struct gw_key *key, const struct found *found,
+				 const struct gw_key *key, const struct gw_found *found,
 				 struct svc_err *err)
 {
 	struct gw_shape shape;
@@ -208,7 +201,7 @@ static enum svc_code start_again(struct gateway *gateway, struct gw_http_exchang
 				"another body");
 	if (key->has_at && key->at.n != found->n)
 		return svc_fail(err, SVC_NOT_FOUND, __func__, "no stream has that event id");
-	code = shape_find(gateway, found, &shape, err);
+	code = gw_shape_find(gateway, found, &shape, err);
 	if (code != SVC_OK)
 		return code;
 	struct gw_call *call = gw_call_new(gateway, &shape, found->n);
@@ -230,14 +223,14 @@ enum svc_code gw_resume(struct gateway *gateway, struct gw_http_exchange *exchan
 {
 	const struct shm_run *run = &gateway->svc->run;
 	uint64_t request = key->has_at && !key->elsewhere ? key->at.request : 0;
-	struct found found;
+	struct gw_found found;
 	*ret_found = true;
 	if (!request && key->key_hash)
 		request = find_key(run, key->key_hash);
 	if (!gateway->has_vocab)
 		return svc_fail(err, SVC_NO_WORKER, __func__,
 				"the tokenizer has not published the vocabulary yet");
-	if (request && find_request(run, request, &found))
+	if (request && gw_request_find(run, request, &found))
 		return start_again(gateway, exchange, key, &found, err);
 	if (key->has_at && !key->elsewhere)
 		return svc_fail(

@@ -63,31 +63,37 @@ static void result_note(struct gateway *gateway, enum svc_code code)
 	gateway->metrics.results[code]++;
 }
 
+void gw_serve(struct gateway *gateway, struct gw_http_exchange *exchange, enum gw_endpoint endpoint,
+	      struct gw_request *request_take, enum svc_code code, struct svc_err *err)
+{
+	struct gw_key key = {0};
+	bool found = false;
+	uint64_t wait_us = 0;
+	gateway->metrics.requests[__builtin_ctz((unsigned)endpoint)]++;
+	if (code == SVC_OK)
+		code = gw_key_read(gateway, exchange, endpoint, &key, err);
+	if (code == SVC_OK && (key.has_at || key.key_hash))
+		code = gw_resume(gateway, exchange, &key, &found, err);
+	if (code == SVC_OK && !found)
+		code = gw_account_take(&gateway->svc->run, &key.who, svc_now_us(), &wait_us, err);
+	if (code == SVC_OK && !found)
+		code = gw_admit(gateway, exchange, request_take, &key, err);
+	gw_request_free(request_take);
+	if (code != SVC_OK) {
+		result_note(gateway, code);
+		gw_reply_error_later(exchange, err, wait_us);
+	}
+	svc_hint_flush(gateway->svc);
+}
+
 static void serve(struct gateway *gateway, struct gw_http_exchange *exchange,
 		  enum gw_endpoint endpoint)
 {
 	struct gw_request *request = NULL;
-	struct gw_key key = {0};
 	struct svc_err err = {0};
-	bool found = false;
-	uint64_t wait_us = 0;
 	enum svc_code code = gw_request_read(endpoint, gw_http_exchange_request(exchange)->body,
 					     &gateway->limits, &request, &err);
-	gateway->metrics.requests[__builtin_ctz((unsigned)endpoint)]++;
-	if (code == SVC_OK)
-		code = gw_key_read(gateway, exchange, endpoint, &key, &err);
-	if (code == SVC_OK && (key.has_at || key.key_hash))
-		code = gw_resume(gateway, exchange, &key, &found, &err);
-	if (code == SVC_OK && !found)
-		code = gw_account_take(&gateway->svc->run, &key.who, svc_now_us(), &wait_us, &err);
-	if (code == SVC_OK && !found)
-		code = gw_admit(gateway, exchange, request, &key, &err);
-	gw_request_free(request);
-	if (code != SVC_OK) {
-		result_note(gateway, code);
-		gw_reply_error_later(exchange, &err, wait_us);
-	}
-	svc_hint_flush(gateway->svc);
+	gw_serve(gateway, exchange, endpoint, request, code, &err);
 }
 
 static void serve_chat(void *context, struct gw_http_exchange *exchange)
@@ -121,6 +127,16 @@ static const struct gw_route routes[] = {
 	{"POST", "/tokenize", serve_tokenize, false},
 	{"POST", "/detokenize", serve_detokenize, false},
 	{"POST", "/apply-template", serve_template, false},
+	{"POST", "/v1/messages", gw_serve_messages, false},
+	{"POST", "/v1/messages/count_tokens", gw_serve_count_tokens, false},
+	{"POST", "/v1/responses", gw_serve_responses, false},
+	{"GET", "/v1/responses/", gw_serve_response, false},
+	{"POST", "/api/chat", gw_serve_ollama_chat, false},
+	{"POST", "/api/generate", gw_serve_ollama_generate, false},
+	{"GET", "/api/tags", gw_serve_ollama_tags, false},
+	{"GET", "/api/ps", gw_serve_ollama_ps, false},
+	{"POST", "/api/show", gw_serve_ollama_show, false},
+	{"GET", "/api/version", gw_serve_ollama_version, false},
 	{"GET", "/v1/streams/", gw_serve_stream, false},
 	{"GET", "/v1/models", gw_serve_models, false},
 	{"GET", "/v1/models/", gw_serve_model, false},

@@ -53,6 +53,13 @@ struct gw_key {
 	struct gw_event_id at; /* the last event that the client has seen */
 };
 
+/* A request that is in the table already. */
+struct gw_found {
+	uint64_t request, content_hash;
+	uint32_t n, n_wanted;
+	struct slot_handle handles[GW_CHOICES_MAX]; /* by choice; generation 0: not found */
+};
+
 /* A request whose client has gone and may come back. */
 struct gw_detached {
 	LIST_ENTRY(gw_detached) link;
@@ -125,6 +132,35 @@ enum svc_code gw_resume(struct gateway *gateway, struct gw_http_exchange *exchan
 /* Does another slot hold this Idempotency-Key, taken before this request was? */
 bool gw_key_is_taken(const struct gateway *gateway, uint64_t key_hash, uint64_t request);
 void gw_serve_stream(void *context, struct gw_http_exchange *exchange);
+/* All choices of it. */
+bool gw_request_find(const struct shm_run *run, uint64_t request, struct gw_found *ret_found);
+/* What its body says of its answer's form. */
+enum svc_code gw_shape_find(const struct gateway *gateway, const struct gw_found *found,
+			    struct gw_shape *ret_shape, struct svc_err *err) SVC_CHECKED;
+/* Its answer is kept, when it is complete, as one with an Idempotency-Key is. */
+void gw_request_keep(const struct gateway *gateway, uint32_t slot, uint64_t request);
+
+/* gw_service.c: goes on with a request that was read (code SVC_OK; it is taken), or says why it
+ * wasn't. */
+void gw_serve(struct gateway *gateway, struct gw_http_exchange *exchange, enum gw_endpoint endpoint,
+	      struct gw_request *request_take, enum svc_code code, struct svc_err *err);
+
+/* gw_surface.c: Anthropic's and Ollama's paths. */
+void gw_serve_messages(void *context, struct gw_http_exchange *exchange);
+void gw_serve_count_tokens(void *context, struct gw_http_exchange *exchange);
+void gw_serve_ollama_chat(void *context, struct gw_http_exchange *exchange);
+void gw_serve_ollama_generate(void *context, struct gw_http_exchange *exchange);
+void gw_serve_ollama_tags(void *context, struct gw_http_exchange *exchange);
+void gw_serve_ollama_ps(void *context, struct gw_http_exchange *exchange);
+void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange);
+void gw_serve_ollama_version(void *context, struct gw_http_exchange *exchange);
+
+/* gw_responses.c: OpenAI's responses, and those that are kept. */
+void gw_serve_responses(void *context, struct gw_http_exchange *exchange);
+void gw_serve_response(void *context, struct gw_http_exchange *exchange);
+/* Tells nothing of anyone else's: it holds for one account. */
+void gw_response_id_print(const struct shm_run *run, uint64_t account, uint64_t request,
+			  char id[GW_ID_BYTES]);
 
 /* gw_call.c: from slots to the client. */
 struct gw_call *gw_call_new(struct gateway *gateway, const struct gw_shape *shape, uint32_t n);

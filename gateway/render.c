@@ -223,16 +223,10 @@ void gw_render_usage(const struct gw_render *render, const struct gw_usage *usag
 
 /* ---- the whole answer ---- */
 
-static struct span answer_text(const struct gw_view *view)
-{
-	uint32_t end = view->n_tokens ? view->ends[view->n_tokens - 1] : 0;
-	return (struct span){view->out.ptr, end <= view->out.len ? end : 0};
-}
-
 static void choice_chat(const struct gw_render *render, const struct gw_view *view)
 {
 	buf_print(render->out, "\"message\":{\"role\":\"assistant\",\"content\":");
-	buf_json_string(render->out, answer_text(view));
+	buf_json_string(render->out, gw_view_answer(view));
 	buf_print(render->out, ",\"refusal\":null},\"logprobs\":");
 	if (render->meta->logprobs)
 		gw_chat_logprobs(render, view, 0, view->n_tokens);
@@ -246,7 +240,7 @@ static void choice_completion(const struct gw_render *render, const struct gw_vi
 	struct buf text = {0};
 	if (meta->echo)
 		prompt_text_append(render, view, &text);
-	buf_span(&text, answer_text(view));
+	buf_span(&text, gw_view_answer(view));
 	buf_print(render->out, "\"text\":");
 	buf_json_string(render->out, (struct span){text.ptr, text.len});
 	render->out->failed |= text.failed;

@@ -10,10 +10,9 @@
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
+#include "gateway/api_request.h"
 #include "gateway/view.h"
 #include "shm/vocab.h"
-
-#define GW_ID_BYTES 64u
 
 /* Fixed at admission. */
 struct gw_meta {
@@ -27,6 +26,9 @@ struct gw_meta {
 	bool token_ids;
 	bool keep_special;
 	uint32_t n; /* choices of each prompt */
+	enum gw_form form;
+	bool stored, instructed;    /* see struct gw_request */
+	char previous[GW_ID_BYTES]; /* id of the response before, or "" */
 };
 
 /* To whom, about what, for whom. */
@@ -34,6 +36,8 @@ struct gw_render {
 	struct buf *out;
 	const struct gw_meta *meta;
 	const struct vocab *vocab;
+	const char *id;	     /* of the event, "" if none; for dialect.h */
+	uint64_t arrived_us; /* CLOCK_MONOTONIC of the request's arrival here; for dialect.h */
 };
 
 struct gw_usage {

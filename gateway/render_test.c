@@ -95,7 +95,7 @@ static void chat_events(void **state)
 {
 	(void)state;
 	struct buf out = {0};
-	const struct gw_render render = {&out, &chat, &vocab};
+	const struct gw_render render = {.out = &out, .meta = &chat, .vocab = &vocab};
 	struct gw_view view = view_of(4, FINISH_STOP);
 	gw_render_opening(&render, 3, &view);
 	expect(&out, "{\"id\":\"chatcmpl-1\",\"object\":\"" CHUNK
@@ -122,8 +122,10 @@ static void an_event_is_the_same_whenever_it_is_made(void **state)
 	for (uint32_t k = 0; k < 4; k++) {
 		struct buf early = {0}, late = {0};
 		struct gw_view then = view_of(k + 1, FINISH_NONE), now = view_of(4, FINISH_STOP);
-		gw_render_token(&(struct gw_render){&early, &chat, &vocab}, 0, &then, k, 0);
-		gw_render_token(&(struct gw_render){&late, &chat, &vocab}, 0, &now, k, 0);
+		gw_render_token(&(struct gw_render){.out = &early, .meta = &chat, .vocab = &vocab},
+				0, &then, k, 0);
+		gw_render_token(&(struct gw_render){.out = &late, .meta = &chat, .vocab = &vocab},
+				0, &now, k, 0);
 		assert_string_equal(early.ptr, late.ptr);
 		buf_free(&early);
 		buf_free(&late);
@@ -146,7 +148,7 @@ static void completion_with_echo(void **state)
 {
 	(void)state;
 	struct buf out = {0};
-	const struct gw_render render = {&out, &completion, &vocab};
+	const struct gw_render render = {.out = &out, .meta = &completion, .vocab = &vocab};
 	struct gw_view view = view_of(4, FINISH_LENGTH);
 	gw_render_answer(&render, &view, 1);
 	expect(&out,
@@ -185,9 +187,11 @@ static void damaged_memory_is_survived(void **state)
 	view.ends = wild_ends;
 	view.n_records = 1;
 	for (uint32_t k = 0; k < 4; k++)
-		gw_render_token(&(struct gw_render){&out, &chat, &vocab}, 0, &view, k, 0);
+		gw_render_token(&(struct gw_render){.out = &out, .meta = &chat, .vocab = &vocab}, 0,
+				&view, k, 0);
 	buf_clear(&out);
-	gw_render_answer(&(struct gw_render){&out, &completion, &vocab}, &view, 1);
+	gw_render_answer(&(struct gw_render){.out = &out, .meta = &completion, .vocab = &vocab},
+			 &view, 1);
 	json_t *json = json_loadb(out.ptr, out.len, 0, NULL);
 	assert_non_null(json);
 	json_decref(json);

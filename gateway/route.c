@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "gateway/api_error.h"
+#include "gateway/dialect.h"
 #include "gateway/guard.h"
 
 static bool path_is(struct span path, const char *route)
@@ -68,8 +69,7 @@ void gw_reply_error_later(struct gw_http_exchange *exchange, const struct svc_er
 	char seconds[24];
 	struct buf body = {0};
 	snprintf(seconds, sizeof seconds, "%" PRIu64, wait_us ? (wait_us + 999999u) / 1000000u : 1);
-	struct gw_error error = gw_error_of(err);
-	gw_error_print(&body, &error);
+	gw_error_print_for(gw_http_exchange_request(exchange)->path, &body, err);
 	if (svc_code_info(err->code)->retryable)
 		gw_http_reply_field(exchange, "Retry-After", seconds);
 	gw_reply_json(exchange, gw_error_status(err), &body);

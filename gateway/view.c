@@ -11,6 +11,24 @@ static uint32_t load(const _Atomic uint32_t *counter)
 	return atomic_load_explicit(counter, memory_order_acquire);
 }
 
+/* Entry `index` of REGION_STOP: lengths and bytes, each padded to 4. */
+static struct span stop_find(const struct shm_run *run, const struct body *body, int32_t index)
+{
+	size_t bytes = 0, at = 0;
+	const char *stops = body_region(run, body, REGION_STOP, 0, &bytes);
+	for (int32_t i = 0; stops && index >= 0 && bytes - at >= 4; i++) {
+		uint32_t len;
+		memcpy(&len, stops + at, sizeof len);
+		if (len > bytes - at - 4)
+			break;
+		if (i == index)
+			return (struct span){stops + at + 4, len};
+		size_t step = 4 + (((size_t)len + 3) & ~(size_t)3);
+		at = step < bytes - at ? at + step : bytes;
+	}
+	return (struct span){NULL, 0};
+}
+
 enum svc_code gw_view_open(const struct shm_run *run, const struct body *body, bool ended,
 			   struct gw_view *ret_view, struct svc_err *err)
 {
@@ -41,6 +59,13 @@ enum svc_code gw_view_open(const struct shm_run *run, const struct body *body, b
 	    (uint64_t)view.n_prompt + view.n_tokens > ids_bytes / sizeof *view.ids ||
 	    view.n_tokens > ends_bytes / sizeof *view.ends || view.n_scored > view.n_prompt)
 		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");
+	view.temperature = body->params.temperature;
+	view.top_p = body->params.top_p;
+	view.max_tokens = body->params.max_tokens;
+	view.first_us = atomic_load(&body->first_us);
+	view.last_us = atomic_load(&body->last_us);
+	if (finish == FINISH_STOP)
+		view.stop = stop_find(run, body, atomic_load(&body->stop_index));
 	view.finish = finish <= FINISH_ERROR ? (enum body_finish)finish : FINISH_ERROR;
 	*ret_view = view;
 	return SVC_OK;
@@ -52,6 +77,12 @@ struct span gw_view_text(const struct gw_view *view, uint32_t k)
 	if (start > end || end > view->out.len)
 		return (struct span){"", 0};
 	return (struct span){view->out.ptr + start, end - start};
+}
+
+struct span gw_view_answer(const struct gw_view *view)
+{
+	uint32_t end = view->n_tokens ? view->ends[view->n_tokens - 1] : 0;
+	return (struct span){view->out.ptr, end <= view->out.len ? end : 0};
 }
 
 static bool record_read(const struct gw_view *view, uint32_t index, struct gw_record *ret_record)

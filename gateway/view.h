@@ -20,9 +20,13 @@ struct gw_view {
 	const char *records;	 /* log-probabilities; those of the answer start at first_record */
 	uint32_t n_records, n_top, first_record;
 	uint32_t n_prompt, n_tokens, n_scored;
-	uint32_t n_cached; /* positions of the prompt that were not computed for this answer */
+	uint32_t n_cached;   /* positions of the prompt that were not computed for this answer */
+	uint32_t max_tokens; /* 0: the rest of the context */
+	float temperature, top_p;
 	enum body_finish finish;
-	bool tokenized; /* n_prompt is final */
+	struct span stop;	    /* the stop string that ended it; ptr NULL: none did */
+	uint64_t first_us, last_us; /* CLOCK_MONOTONIC of the first and the last logits */
+	bool tokenized;		    /* n_prompt is final */
 };
 
 /* One log-probability record, copied. */
@@ -42,6 +46,8 @@ enum svc_code gw_view_open(const struct shm_run *run, const struct body *body, b
 			   struct gw_view *ret_view, struct svc_err *err) SVC_CHECKED;
 /* The text that token k of the answer has released; empty if the counts are damaged. */
 struct span gw_view_text(const struct gw_view *view, uint32_t k);
+/* All text that is released. */
+struct span gw_view_answer(const struct gw_view *view);
 /* The record of token k of the answer, or of prompt position k. false if there is none. */
 bool gw_view_record(const struct gw_view *view, uint32_t k, struct gw_record *ret_record);
 bool gw_view_prompt_record(const struct gw_view *view, uint32_t k, struct gw_record *ret_record);

@@ -1,0 +1,240 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#include "gateway/dialect.h"
+#include "gateway/gw_state.h"
+#include "gateway/json_read.h"
+
+/* ---- requests in other forms than OpenAI's chat ---- */
+
+static enum svc_code body_read(struct gw_http_exchange *exchange, json_t **ret_body,
+			       struct svc_err *err)
+{
+	json_t *body = NULL;
+	enum svc_code code =
+		gw_json_read(gw_http_exchange_request(exchange)->body, NULL, &body, err);
+	if (code == SVC_OK && !json_is_object(body)) {
+		json_decref(body);
+		code = svc_fail(err, SVC_INVALID, __func__, "the body must be a JSON object");
+	}
+	if (code == SVC_OK)
+		*ret_body = body;
+	return code;
+}
+
+/* The translated request, read as any; what it says of itself in its own form is added. */
+static enum svc_code chat_read(const struct gateway *gateway, enum gw_endpoint endpoint,
+			       enum gw_form form, json_t *chat_take,
+			       struct gw_request **ret_request, struct svc_err *err)
+{
+	enum svc_code code =
+		gw_request_take(endpoint, chat_take, &gateway->limits, ret_request, err);
+	if (code == SVC_OK)
+		(*ret_request)->form = form;
+	else
+		gw_form_blame(form, err);
+	return code;
+}
+
+void gw_serve_messages(void *context, struct gw_http_exchange *exchange)
+{
+	struct gateway *gateway = context;
+	struct gw_request *request = NULL;
+	struct svc_err err = {0};
+	json_t *body = NULL, *chat = NULL;
+	enum svc_code code = body_read(exchange, &body, &err);
+	if (code == SVC_OK)
+		code = gw_anthropic_read(body, gateway->limits.strict, &chat, &err);
+	if (code == SVC_OK)
+		code = chat_read(gateway, GW_CHAT, GW_FORM_ANTHROPIC, chat, &request, &err);
+	json_decref(body);
+	gw_serve(gateway, exchange, GW_CHAT, request, code, &err);
+}
+
+void gw_serve_count_tokens(void *context, struct gw_http_exchange *exchange)
+{
+	struct gateway *gateway = context;
+	struct gw_request *request = NULL;
+	struct svc_err err = {0};
+	json_t *body = NULL, *chat = NULL, *ask = NULL;
+	enum svc_code code = body_read(exchange, &body, &err);
+	/* Not needed for counting, but for the rest of the translation. */
+	if (code == SVC_OK && !json_object_get(body, "max_tokens"))
+		json_object_set_new(body, "max_tokens", json_integer(1));
+	if (code == SVC_OK)
+		code = gw_anthropic_read(body, gateway->limits.strict, &chat, &err);
+	if (code == SVC_OK) {
+		ask = json_pack("{s:O?, s:O}", "model", json_object_get(chat, "model"), "messages",
+				json_object_get(chat, "messages"));
+		code = ask ? chat_read(gateway, GW_TOKENIZE, GW_FORM_ANTHROPIC, ask, &request, &err)
+			   : svc_fail(&err, SVC_NO_MEMORY, __func__, "out of memory");
+	}
+	json_decref(chat);
+	json_decref(body);
+	gw_serve(gateway, exchange, GW_TOKENIZE, request, code, &err);
+}
+
+void gw_serve_ollama_chat(void *context, struct gw_http_exchange *exchange)
+{
+	struct gateway *gateway = context;
+	struct gw_request *request = NULL;
+	struct svc_err err = {0};
+	json_t *body = NULL, *chat = NULL;
+	enum svc_code code = body_read(exchange, &body, &err);
+	if (code == SVC_OK)
+		code = gw_ollama_chat_read(body, gateway->limits.strict, &chat, &err);
+	if (code == SVC_OK)
+		code = chat_read(gateway, GW_CHAT, GW_FORM_OLLAMA_CHAT, chat, &request, &err);
+	json_decref(body);
+	gw_serve(gateway, exchange, GW_CHAT, request, code, &err);
+}
+
+/* Without a prompt, Ollama's clients ask for the model to be loaded: it is. */
+static bool is_load(const json_t *body)
+{
+	const json_t *prompt = json_object_get(body, "prompt");
+	return !prompt || json_is_null(prompt) ||
+	       (json_is_string(prompt) && json_string_length(prompt) == 0);
+}
+
+static void loaded_reply(const struct gateway *gateway, struct gw_http_exchange *exchange)
+{
+	struct buf out = {0};
+	buf_span(&out, span_of("{\"model\":"));
+	buf_json_string(&out, span_of(gateway->model_name));
+	buf_span(&out, span_of(",\"created_at\":\"1970-01-01T00:00:00Z\",\"response\":\"\","
+			       "\"done\":true,\"done_reason\":\"load\"}"));
+	gw_reply_json(exchange, 200, &out);
+	buf_free(&out);
+}
+
+void gw_serve_ollama_generate(void *context, struct gw_http_exchange *exchange)
+{
+	struct gateway *gateway = context;
+	struct gw_request *request = NULL;
+	struct svc_err err = {0};
+	json_t *body = NULL, *chat = NULL;
+	enum gw_endpoint endpoint = GW_CHAT;
+	bool raw = false, load = false;
+	enum svc_code code = body_read(exchange, &body, &err);
+	if (code == SVC_OK && is_load(body)) {
+		load = true;
+		json_object_set_new(body, "prompt", json_string("load"));
+	}
+	if (code == SVC_OK)
+		code = gw_ollama_generate_read(body, gateway->limits.strict, &chat, &raw, &err);
+	if (raw)
+		endpoint = GW_COMPLETIONS;
+	if (code == SVC_OK)
+		code = chat_read(gateway, endpoint, GW_FORM_OLLAMA_GENERATE, chat, &request, &err);
+	json_decref(body);
+	if (code == SVC_OK && load) {
+		gw_request_free(request);
+		loaded_reply(gateway, exchange);
+		return;
+	}
+	gw_serve(gateway, exchange, endpoint, request, code, &err);
+}
+
+/* ---- Ollama's pages ---- */
+
+static void time_print(struct buf *out, uint64_t us)
+{
+	struct tm tm = {0};
+	time_t seconds = (time_t)(us / 1000000u);
+	if (gmtime_r(&seconds, &tm))
+		buf_print(out, "\"%04d-%02d-%02dT%02d:%02d:%02dZ\"", 1900 + tm.tm_year,
+			  1 + tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec);
+}
+
+static void details_print(struct buf *out)
+{
+	buf_span(out, span_of("\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":"
+			      "\"\",\"families\":[],\"parameter_size\":\"\","
+			      "\"quantization_level\":\"\"}"));
+}
+
+/* The members that every list has. The file may be elsewhere than this process: size 0 then. */
+static void model_print(const struct gateway *gateway, struct buf *out)
+{
+	const struct ctl_config *config = &gateway->svc->run.ctl->config;
+	char path[sizeof config->model_path + 1] = "";
+	struct stat file = {0};
+	memcpy(path, config->model_path, sizeof config->model_path);
+	if (stat(path, &file) != 0)
+		file.st_size = 0;
+	buf_span(out, span_of("\"name\":"));
+	buf_json_string(out, span_of(gateway->model_name));
+	buf_span(out, span_of(",\"model\":"));
+	buf_json_string(out, span_of(gateway->model_name));
+	buf_span(out, span_of(",\"modified_at\":"));
+	time_print(out, config->created_us);
+	buf_print(out, ",\"size\":%" PRIu64 ",\"digest\":\"%016" PRIx64 "%016" PRIx64 "\",",
+		  (uint64_t)file.st_size, config->model_hash[1], config->model_hash[0]);
+	details_print(out);
+}
+
+void gw_serve_ollama_tags(void *context, struct gw_http_exchange *exchange)
+{
+	struct buf out = {0};
+	buf_span(&out, span_of("{\"models\":[{"));
+	model_print(context, &out);
+	buf_span(&out, span_of("}]}"));
+	gw_reply_json(exchange, 200, &out);
+	buf_free(&out);
+}
+
+void gw_serve_ollama_ps(void *context, struct gw_http_exchange *exchange)
+{
+	const struct gateway *gateway = context;
+	struct buf out = {0};
+	buf_span(&out, span_of("{\"models\":[{"));
+	model_print(gateway, &out);
+	buf_print(&out,
+		  ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,"
+		  "\"context_length\":%u}]}",
+		  gateway->svc->run.ctx);
+	gw_reply_json(exchange, 200, &out);
+	buf_free(&out);
+}
+
+void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange)
+{
+	const struct gateway *gateway = context;
+	struct svc_err err = {0};
+	struct buf out = {0};
+	json_t *body = NULL;
+	enum svc_code code = body_read(exchange, &body, &err);
+	const json_t *name = json_object_get(body, "model");
+	if (code == SVC_OK && !name)
+		name = json_object_get(body, "name");
+	if (code == SVC_OK && !gw_ollama_name_is(name, gateway->model_name))
+		code = svc_fail_param(&err, SVC_NOT_FOUND, "model",
+				      "that model does not exist here; this server has %.200s",
+				      gateway->model_name);
+	json_decref(body);
+	if (code != SVC_OK) {
+		gw_reply_error(exchange, &err);
+		return;
+	}
+	buf_span(&out, span_of("{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\","));
+	details_print(&out);
+	buf_span(&out, span_of(",\"model_info\":{\"general.name\":"));
+	buf_json_string(&out, span_of(gateway->model_name));
+	buf_print(&out,
+		  ",\"lockstep.context_length\":%u,\"lockstep.vocab_size\":%u},"
+		  "\"capabilities\":[\"completion\"],\"modified_at\":",
+		  gateway->svc->run.ctx, gateway->svc->run.n_vocab);
+	time_print(&out, gateway->svc->run.ctl->config.created_us);
+	buf_span(&out, span_of("}"));
+	gw_reply_json(exchange, 200, &out);
+	buf_free(&out);
+}
+
+void gw_serve_ollama_version(void *context, struct gw_http_exchange *exchange)
+{
+	(void)context;
+	gw_http_reply(exchange, 200, "application/json",
+		      span_of("{\"version\":\"" LOCKSTEP_VERSION "\"}"));
+}
