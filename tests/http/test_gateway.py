@@ -346,7 +346,7 @@ def test_one_event_per_token_with_its_place(gateway):
     events, raw = gateway.stream("/v1/chat/completions", messages=USER, max_tokens=4, n=2)
     ids = [line.split(": ")[1].split(".") for line in raw.splitlines() if line.startswith("id: ")]
     assert len({(run, request) for run, request, *_ in ids}) == 1
-    places = [tuple(int(x, 16) for x in at.split("-")) for _, _, at, _ in ids]
+    places = [tuple(int(x, 16) for x in at.split("-")) for _, _, _, at, _ in ids]
     assert len(places) == 2 * (1 + 4 + 1) and places[-1] == (6, 6)
     before = (0, 0)
     for event, place in zip(events, places):
@@ -758,11 +758,12 @@ def test_event_ids_cannot_be_made_up(slow):
                                   max_tokens=40)
     place = id_of(read_events(connection, 2)[-1])
     connection.close()
-    run, request, at, tag = place.split(".")
-    for bad in (f"{run}.{request}.1.{tag}", f"{run}.1.{at}.{tag}", f"{run}.{request}.{at}.{'0' * 16}", "x", f"{place}0"):
+    run, request, made, at, tag = place.split(".")
+    for bad in (f"{run}.{request}.{made}.1.{tag}", f"{run}.1.{made}.{at}.{tag}", f"{run}.{request}.1.{at}.{tag}",
+                f"{run}.{request}.{made}.{at}.{'0' * 16}", "x", f"{place}0"):
         assert slow.request("GET", "/v1/streams/" + bad)[0] == 404
     other = "%016x" % (int(run, 16) ^ 1)
-    status, _, data = slow.request("GET", f"/v1/streams/{other}.{request}.{at}.{tag}")
+    status, _, data = slow.request("GET", f"/v1/streams/{other}.{request}.{made}.{at}.{tag}")
     assert status == 410 and json.loads(data)["error"]["code"] == "stream_lost"
     # To its end, or it would run on for --detach-s.
     whole_stream(slow, method="GET", path="/v1/streams/" + place)
