@@ -37,6 +37,21 @@ def state_of(pipeline, pid):
     return next((process["state"] for process in pipeline.status()["processes"] if process["pid"] == pid), None)
 
 
+# ---- killed
+
+@pytest.mark.parametrize("role, point, nth", [("npu-worker", "worker.step", 1), ("npu-worker", "worker.step", 9),
+                                              ("npu-worker", "worker.commit", 1), ("npu-worker", "worker.commit", 40),
+                                              ("sampler", "sampler.commit", 1), ("sampler", "sampler.pass", 30),
+                                              ("tokenizer", "tokenizer.commit", 1), ("tokenizer", "tokenizer.pass", 3)])
+def test_killed_at_each_point(truths, role, point, nth):
+    """After a step and before its result counts, after it counts and before the slot is handed on, and so on."""
+    with pipeline_with(faults={(role, 0): f"{point}:kill@{nth}"}) as pipeline:
+        with Load(pipeline, truths, starts=False) as load:
+            start_again(pipeline, role, -signal.SIGKILL)
+            load.go_on()
+        check_back(pipeline)
+
+
 # ---- frozen, hung
 
 @pytest.mark.parametrize("role", WORKING)
@@ -59,10 +74,8 @@ def test_the_frozen_are_fenced(truths, role):
 @pytest.mark.parametrize("role", WORKING)
 def test_who_hangs_ends_itself(truths, role):
     """What it waits for doesn't come, as with a device that doesn't answer: it leaves, and its work goes on elsewhere."""
-    # After an answer or two: a step is one for all, a draw one for each.
-    nth = {"npu-worker": 60, "sampler": 300, "tokenizer": 4}[role]
-    with pipeline_with(env={"LOCKSTEP_STALL_MS": "2000"}, faults={(role, 0): f"{AT_WORK[role]}:hang@{nth}"}) as pipeline:
-        with Load(pipeline, truths) as load:
+    with pipeline_with(env={"LOCKSTEP_STALL_MS": "2000"}, faults={(role, 0): f"{AT_WORK[role]}:hang@4"}) as pipeline:
+        with Load(pipeline, truths, starts=False) as load:
             start_again(pipeline, role, 75)
             load.go_on()
         assert "no beat for" in pipeline.log(role)
