@@ -759,7 +759,7 @@ def test_event_ids_cannot_be_made_up(slow):
     place = id_of(read_events(connection, 2)[-1])
     connection.close()
     run, request, made, at, tag = place.split(".")
-    for bad in (f"{run}.{request}.{made}.1.{tag}", f"{run}.1.{made}.{at}.{tag}", f"{run}.{request}.1.{at}.{tag}",
+    for bad in (f"{run}.{request}.{made}.1.{tag}", f"{run}.{request}0.{made}.{at}.{tag}", f"{run}.{request}.1.{at}.{tag}",
                 f"{run}.{request}.{made}.{at}.{'0' * 16}", "x", f"{place}0"):
         assert slow.request("GET", "/v1/streams/" + bad)[0] == 404
     other = "%016x" % (int(run, 16) ^ 1)
