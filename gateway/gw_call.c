@@ -42,7 +42,10 @@ static enum svc_code choice_view(struct gateway *gateway, const struct gw_choice
 		code = gw_view_open(&gateway->svc->run, seen.body, seen.ended, ret_view, err);
 	if (code == SVC_OK && seen.ended && ret_view->finish != FINISH_STOP &&
 	    ret_view->finish != FINISH_LENGTH && atomic_load(&seen.body->fail_code) == SVC_OK)
-		code = svc_fail(err, SVC_INTERNAL, __func__, "the answer ended without a reason");
+		code = slot_is_cancelled(&gateway->svc->run, choice->handle.slot)
+			       ? svc_fail(err, SVC_CANCELLED, __func__, "the request was cancelled")
+			       : svc_fail(err, SVC_INTERNAL, __func__,
+					  "the answer ended without a reason");
 	return code;
 }
 

@@ -33,6 +33,7 @@ static const struct opt options[] = {
 	{"tls-key", OPT_STRING, "", 0, 0, NULL, "PEM file of its private key"},
 	{"allowed-hosts", OPT_STRING, "", 0, 0, NULL,
 	 "names this server answers to (Host) beside loopback's own, comma-separated, or *"},
+	{"access-log", OPT_BOOL, "false", 0, 0, NULL, "a log line for each answered request"},
 	{"keep-alive-s", OPT_REAL, "10", 0.05, 3600, NULL,
 	 "a waiting event stream gets a comment line this often (s)"},
 	{"keep-s", OPT_REAL, "600", 0, 86400, NULL,
@@ -138,6 +139,8 @@ static const struct gw_route routes[] = {
 	{"POST", "/api/show", gw_serve_ollama_show, false},
 	{"GET", "/api/version", gw_serve_ollama_version, false},
 	{"GET", "/v1/streams/", gw_serve_stream, false},
+	{"GET", "/v1/requests", gw_serve_requests, false},
+	{"POST", "/v1/requests/", gw_serve_cancel, false},
 	{"GET", "/v1/models", gw_serve_models, false},
 	{"GET", "/v1/models/", gw_serve_model, false},
 	{"GET", "/ready", gw_serve_ready, true},
@@ -187,6 +190,17 @@ static void on_gone(void *context, struct gw_http_exchange *exchange)
 	if (call)
 		gw_call_gone(gateway, call);
 	svc_hint_flush(gateway->svc);
+}
+
+/* One line for each answer. Paths hold nothing of what was asked; the query is left out. */
+static void on_answered(void *context, const struct gw_http_answered *answered)
+{
+	const struct gateway *gateway = context;
+	if (gateway->access_log)
+		log_info("access: %s %.*s %.*s %d, %" PRIu64 " bytes in %.3f s", answered->address,
+			 (int)answered->request->method.len, answered->request->method.ptr,
+			 (int)answered->request->path.len, answered->request->path.ptr,
+			 answered->status, answered->bytes, (double)answered->us / 1e6);
 }
 
 static void on_room(void *context, struct gw_http_exchange *exchange)
@@ -351,6 +365,7 @@ static void limits_set(struct gateway *gateway)
 		.trust_request_template = opt_bool(set, "trust-request-chat-template"),
 	};
 	gateway->queue = (uint32_t)opt_int(set, "queue");
+	gateway->access_log = opt_bool(set, "access-log");
 	gateway->keep_alive_us = (uint64_t)(opt_real(set, "keep-alive-s") * 1e6);
 	gateway->keep_us = (uint64_t)(opt_real(set, "keep-s") * 1e6);
 	gateway->detach_us = (uint64_t)(opt_real(set, "detach-s") * 1e6);
@@ -364,8 +379,12 @@ static enum svc_code listen_start(struct gateway *gateway, struct svc_err *err)
 {
 	struct svc *svc = gateway->svc;
 	const struct gw_http_options http = http_options(svc->options);
-	const struct gw_http_handler handler = {gateway, on_head, on_request,
-						on_gone, on_room, NULL};
+	const struct gw_http_handler handler = {.context = gateway,
+						.head = on_head,
+						.request = on_request,
+						.gone = on_gone,
+						.room = on_room,
+						.answered = on_answered};
 	const char *host = opt_string(svc->options, "host");
 	struct gw_http_listener listener;
 	enum svc_code code = descriptors_check(http.max_connections, err);

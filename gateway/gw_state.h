@@ -91,7 +91,7 @@ struct gateway {
 	uint64_t keep_us, detach_us;
 	struct gw_detached_list detached;
 	uint64_t quarantine_us; /* last sweep */
-	bool draining;
+	bool draining, access_log;
 	uint64_t closing_us; /* when it stopped listening */
 	struct gw_calls calls;
 	uint32_t n_calls;
@@ -154,6 +154,10 @@ void gw_serve_ollama_tags(void *context, struct gw_http_exchange *exchange);
 void gw_serve_ollama_ps(void *context, struct gw_http_exchange *exchange);
 void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange);
 void gw_serve_ollama_version(void *context, struct gw_http_exchange *exchange);
+
+/* gw_requests.c: what runs and waits. */
+void gw_serve_requests(void *context, struct gw_http_exchange *exchange);
+void gw_serve_cancel(void *context, struct gw_http_exchange *exchange);
 
 /* gw_responses.c: OpenAI's responses, and those that are kept. */
 void gw_serve_responses(void *context, struct gw_http_exchange *exchange);

@@ -44,10 +44,29 @@ static bool unanswered(const struct gw_http_conn *conn)
 	return conn->state == CONN_ANSWERING && !conn->exchange.ended;
 }
 
+static void answered_note(struct gw_http_conn *conn, int status)
+{
+	const struct gw_http_handler *handler = &conn->server->handler;
+	struct timeval now, spent;
+	if (!handler->answered || !conn->exchange.request)
+		return;
+	event_base_gettimeofday_cached(conn->server->base, &now);
+	timersub(&now, &conn->exchange.began, &spent);
+	const struct gw_http_answered answered = {
+		.request = conn->exchange.request,
+		.address = conn->address_text,
+		.status = status,
+		.bytes = conn->written_bytes - conn->exchange.written_before,
+		.us = (uint64_t)spent.tv_sec * 1000000u + (uint64_t)spent.tv_usec,
+	};
+	handler->answered(handler->context, &answered);
+}
+
 void gw_http_conn_free(struct gw_http_conn *conn)
 {
 	struct gw_http_server *server = conn->server;
 	if (unanswered(conn)) {
+		answered_note(conn, 499);
 		server->counts.exchanges--;
 		server->handler.gone(server->handler.context, &conn->exchange);
 	}
@@ -142,6 +161,7 @@ static void read_next(struct gw_http_conn *conn)
 void gw_http_conn_answered(struct gw_http_conn *conn)
 {
 	conn->served = true;
+	answered_note(conn, conn->exchange.status);
 	if (conn->state == CONN_ANSWERING)
 		conn->server->counts.exchanges--;
 	if (conn->exchange.broken) {
@@ -164,7 +184,9 @@ static void exchange_begin(struct gw_http_conn *conn)
 	conn->exchange = (struct gw_http_exchange){
 		.request = gw_http_parser_request(conn->parser),
 		.fields = fields,
+		.written_before = conn->written_bytes,
 	};
+	event_base_gettimeofday_cached(conn->server->base, &conn->exchange.began);
 }
 
 static void refuse(struct gw_http_conn *conn, const struct gw_http_fault *fault)

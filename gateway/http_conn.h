@@ -24,7 +24,10 @@ enum gw_http_conn_state {
 
 struct gw_http_exchange {
 	const struct gw_http_request *request;
-	struct buf fields; /* of the reply's header */
+	struct buf fields;	 /* of the reply's header */
+	struct timeval began;	 /* the event loop's time */
+	uint64_t written_before; /* bytes of the connection's earlier replies */
+	int status;
 	void *user;
 	bool started, ended, chunked, no_body;
 	bool close_after;

@@ -198,7 +198,11 @@ int main(int argc, char **argv)
 	struct svc_err err;
 	struct echo echo = {.base = event_base_new(),
 			    .router = {routes, sizeof routes / sizeof *routes, origins, NULL}};
-	const struct gw_http_handler handler = {&echo, on_head, on_request, on_gone, on_room, NULL};
+	const struct gw_http_handler handler = {.context = &echo,
+						.head = on_head,
+						.request = on_request,
+						.gone = on_gone,
+						.room = on_room};
 	if (!echo.base)
 		return 1;
 	if ((*cert && gw_tls_open(cert, key, &tls, &err) != SVC_OK) ||

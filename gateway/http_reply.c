@@ -75,6 +75,7 @@ static void head_write(struct gw_http_exchange *exchange, int status, const char
 	const struct gw_http_request *request = exchange->request;
 	bool has_content = status != 204 && status >= 200;
 	exchange->started = true;
+	exchange->status = status;
 	exchange->no_body = !has_content || span_is(request->method, "HEAD");
 	exchange->chunked = length < 0 && request->minor > 0 && has_content;
 	if (!request->keep_alive || conn->server->draining ||

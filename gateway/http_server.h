@@ -33,6 +33,15 @@ struct gw_http_server;
 struct gw_http_exchange;
 struct gw_tls;
 
+/* A request and what became of it; valid during the call. */
+struct gw_http_answered {
+	const struct gw_http_request *request; /* its body is gone */
+	const char *address;
+	int status;	/* 499: the client went away before */
+	uint64_t bytes; /* of the reply, given to the connection so far */
+	uint64_t us;	/* from the end of its head to the reply's end */
+};
+
 struct gw_http_handler {
 	void *context;
 	/* The head has been read, nothing of the body: replying here refuses the body. NULL is
@@ -46,6 +55,8 @@ struct gw_http_handler {
 	void (*room)(void *context, struct gw_http_exchange *exchange);
 	/* A framing fault is about to be answered (metrics, log). NULL is fine. */
 	void (*fault)(void *context, const struct gw_http_fault *fault);
+	/* An exchange has come to its end. NULL is fine. */
+	void (*answered)(void *context, const struct gw_http_answered *answered);
 };
 
 /* Everything is copied, except what context points to. */

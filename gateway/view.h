@@ -24,9 +24,9 @@ struct gw_view {
 	uint32_t max_tokens; /* 0: the rest of the context */
 	float temperature, top_p;
 	enum body_finish finish;
+	bool tokenized;		    /* n_prompt is final */
 	struct span stop;	    /* the stop string that ended it; ptr NULL: none did */
 	uint64_t first_us, last_us; /* CLOCK_MONOTONIC of the first and the last logits */
-	bool tokenized;		    /* n_prompt is final */
 };
 
 /* One log-probability record, copied. */

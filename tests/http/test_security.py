@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import socket
 import ssl
 import stat
@@ -15,7 +16,7 @@ import time
 import pytest
 
 from api import together
-from test_gateway import Gateway, events_of, gateway_with, read_events, until, whole_stream
+from test_gateway import Gateway, events_of, gateway_with, read_events, read_until, until, whole_stream
 from test_http_layer import BUILD, echo_with
 
 ALICE, BOB, ROOT = "alice-key-0123456789", "bob-key-0123456789", "root-key-0123456789"
@@ -330,3 +331,25 @@ def test_many_connections_of_one_address_are_refused(keys):
         assert elsewhere.recv(4096).startswith(b"HTTP/1.1 200 ")
         for connection in [*held, elsewhere]:
             connection.close()
+
+
+# ---- requests that run
+
+def test_requests_are_listed_and_cancelled_by_those_whose_they_are(keys):
+    with gateway_with("--api-keys", keys, "--access-log", step_us=20000) as server, second_gateway(server) as other:
+        stream = server.open_stream("/v1/completions", bearer(ALICE), prompt="x" * 200, stream=True)
+        read_events(stream, 2)
+
+        def listed(key):
+            return json.loads(other.request("GET", "/v1/requests", None, bearer(key))[2])["data"]
+
+        mine, = listed(ALICE)
+        assert mine["key"] == "alice" and mine["prompt_tokens"] == 200 and mine["completion_tokens"] >= 1
+        assert listed(BOB) == [] and [each["id"] for each in listed(ROOT)] == [mine["id"]]
+        path = f"/v1/requests/{mine['id']}/cancel"
+        for key, asked, status in ((BOB, path, 404), (ROOT, path + "x", 404), (ROOT, "/v1/requests/0/cancel", 404), (ROOT, path, 200)):
+            assert other.request("POST", asked, {}, bearer(key))[0] == status
+        assert b'"code":"cancelled"' in read_until(stream, b"\r\n0\r\n\r\n")
+        assert listed(ROOT) == []
+        stream.close()
+        assert re.search(r"access: 127.0.0.1 POST /v1/completions 200, \d+ bytes in \d", server.read_log())
