@@ -1,12 +1,19 @@
 #include <math.h>
 
 #include "gateway/api_read.h"
+#include "gateway/guard.h"
+
+bool gw_model_is(const struct gw_api_limits *limits, struct span name)
+{
+	return span_is(name, limits->model_name) ||
+	       (limits->model_aliases && gw_list_has(limits->model_aliases, name));
+}
 
 enum svc_code gw_read_model(struct gw_reading *reading, const char *name, json_t *value)
 {
 	if (!json_is_string(value))
 		return gw_wrong(reading, name, "model must be a string");
-	if (!span_is(gw_json_span(value), reading->limits->model_name))
+	if (!gw_model_is(reading->limits, gw_json_span(value)))
 		return svc_fail_param(reading->err, SVC_NOT_FOUND, name,
 				      "that model does not exist here; this server has %.200s "
 				      "(see GET /v1/models)",

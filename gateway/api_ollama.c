@@ -100,10 +100,10 @@ static size_t name_length(const json_t *model)
 	return len > tail && strcmp(name + len - tail, latest) == 0 ? len - tail : len;
 }
 
-bool gw_ollama_name_is(const json_t *name, const char *model)
+bool gw_ollama_name_is(const json_t *name, const struct gw_api_limits *limits)
 {
 	return json_is_string(name) &&
-	       span_is((struct span){json_string_value(name), name_length(name)}, model);
+	       gw_model_is(limits, (struct span){json_string_value(name), name_length(name)});
 }
 
 /* A stream unless told otherwise. */

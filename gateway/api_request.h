@@ -42,6 +42,8 @@ enum gw_form {
 /* What the running model and this gateway's options allow. */
 struct gw_api_limits {
 	const char *model_name; /* as served */
+	/* Other names that requests may have for it, separated by commas, or "*"; NULL: none. */
+	const char *model_aliases;
 	uint32_t n_vocab;
 	uint32_t ctx;
 	uint32_t max_choices; /* n times prompts */
@@ -101,6 +103,9 @@ struct gw_request {
 	json_t *json;
 	char *chat_text, *grammar_text;
 };
+
+/* Is it a name of the model that is served? */
+bool gw_model_is(const struct gw_api_limits *limits, struct span name);
 
 /* SVC_INVALID, SVC_TOO_LONG, SVC_UNSUPPORTED, SVC_NOT_FOUND (model): err.param names the parameter.
  * The body can be given up afterwards. */

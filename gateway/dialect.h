@@ -67,8 +67,8 @@ enum svc_code gw_members_copy(const struct gw_translation *translation) SVC_CHEC
 /* An error about a chat's member is one about the dialect's. */
 void gw_members_blame(const struct gw_member *members, size_t n, struct svc_err *err);
 void gw_form_blame(enum gw_form form, struct svc_err *err);
-/* Is it the model's name as Ollama's clients write it, with or without ":latest"? */
-bool gw_ollama_name_is(const json_t *name, const char *model);
+/* Is it a name of the model as Ollama's clients write it, with or without ":latest"? */
+bool gw_ollama_name_is(const json_t *name, const struct gw_api_limits *limits);
 /* Strings, and arrays of parts of the given types ("text"), each with a string member `text`: as
  * content of a chat's message. place names it in errors. A new reference, or NULL. */
 json_t *gw_content_read(const json_t *content, const char *const *types, const char *place,

@@ -63,7 +63,7 @@ void gw_serve_model(void *context, struct gw_http_exchange *exchange)
 	const size_t prefix = sizeof "/v1/models/" - 1;
 	struct span path = gw_http_exchange_request(exchange)->path;
 	struct svc_err err;
-	if (!span_is((struct span){path.ptr + prefix, path.len - prefix}, gateway->model_name)) {
+	if (!gw_model_is(&gateway->limits, (struct span){path.ptr + prefix, path.len - prefix})) {
 		(void)svc_fail_param(&err, SVC_NOT_FOUND, "model",
 				     "that model does not exist here; this server has %.200s",
 				     gateway->model_name);

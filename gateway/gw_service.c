@@ -33,6 +33,8 @@ static const struct opt options[] = {
 	{"tls-key", OPT_STRING, "", 0, 0, NULL, "PEM file of its private key"},
 	{"allowed-hosts", OPT_STRING, "", 0, 0, NULL,
 	 "names this server answers to (Host) beside loopback's own, comma-separated, or *"},
+	{"model-aliases", OPT_STRING, "", 0, 0, NULL,
+	 "other names that requests may have for the model, comma-separated, or * for any"},
 	{"access-log", OPT_BOOL, "false", 0, 0, NULL, "a log line for each answered request"},
 	{"keep-alive-s", OPT_REAL, "10", 0.05, 3600, NULL,
 	 "a waiting event stream gets a comment line this often (s)"},
@@ -358,6 +360,7 @@ static void limits_set(struct gateway *gateway)
 		 (int)sizeof gateway->fingerprint - 1, run->ctl->config.fingerprint);
 	gateway->limits = (struct gw_api_limits){
 		.model_name = gateway->model_name,
+		.model_aliases = opt_string(set, "model-aliases"),
 		.n_vocab = run->n_vocab,
 		.ctx = run->ctx,
 		.max_choices = (uint32_t)opt_int(set, "max-choices"),

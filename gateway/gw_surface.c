@@ -209,7 +209,7 @@ void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange)
 	const json_t *name = json_object_get(body, "model");
 	if (code == SVC_OK && !name)
 		name = json_object_get(body, "name");
-	if (code == SVC_OK && !gw_ollama_name_is(name, gateway->model_name))
+	if (code == SVC_OK && !gw_ollama_name_is(name, &gateway->limits))
 		code = svc_fail_param(&err, SVC_NOT_FOUND, "model",
 				      "that model does not exist here; this server has %.200s",
 				      gateway->model_name);

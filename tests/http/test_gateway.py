@@ -434,6 +434,15 @@ def test_an_error_event_raises_in_the_openai_client(slow):
     assert "not numbers" in str(error.value)
 
 
+def test_the_model_has_other_names():
+    with gateway_with("--model-aliases", "gpt-4o,claude") as server:
+        for name, status in (("echo", 200), ("gpt-4o", 200), ("claude", 200), ("gpt-4", 404), ("", 404)):
+            got, _, data = server.request("POST", "/v1/completions", {"prompt": "a", "model": name})
+            assert got == status and (status != 200 or json.loads(data)["model"] == "echo")
+        assert json.loads(server.get("/v1/models/gpt-4o"))["id"] == "echo"
+        assert server.request("POST", "/api/show", {"model": "claude:latest"})[0] == 200
+
+
 def test_comments_between_events_are_nothing_to_the_openai_client():
     with gateway_with("--keep-alive-s", 0.05, step_us=150000) as server:
         client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
