@@ -40,7 +40,11 @@ static void serve_echo(void *context, struct gw_http_exchange *exchange)
 static void serve_parse(void *context, struct gw_http_exchange *exchange)
 {
 	(void)context;
-	static const struct gw_api_limits limits = {"m", 1000, 4096, 8, false, true};
+	static const struct gw_api_limits limits = {.model_name = "m",
+						    .n_vocab = 1000,
+						    .ctx = 4096,
+						    .max_choices = 8,
+						    .trust_request_template = true};
 	struct gw_request *request = NULL;
 	struct svc_err err;
 	if (gw_request_read(GW_CHAT, gw_http_exchange_request(exchange)->body, &limits, &request,
