@@ -411,6 +411,23 @@ static enum svc_code listen_start(struct gateway *gateway, struct svc_err *err)
 	return gw_http_server_listen(gateway->server, listener.fd, err);
 }
 
+static void stop(struct svc *svc)
+{
+	struct gateway *gateway = svc->role_state;
+	/* Whoever still waits is cut off; streams can be gone on with at another gateway. */
+	gateway->server = gw_http_server_free(gateway->server);
+	gw_detached_forget(gateway);
+	gw_access_close(gateway);
+	svc_hint_flush(svc);
+	if (gateway->claim_fd >= 0)
+		close(gateway->claim_fd);
+	free(gateway->by_slot);
+	free(gateway->read_here);
+	gw_watch_free(gateway->watch);
+	free(gateway);
+	svc->role_state = NULL;
+}
+
 static enum svc_code start(struct svc *svc, struct svc_err *err)
 {
 	struct gateway *gateway = calloc(1, sizeof *gateway);
@@ -430,24 +447,11 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	vocab_look(gateway);
 	gw_ready_look(gateway);
 	enum svc_code code = gw_access_open(gateway, err);
-	return code == SVC_OK ? listen_start(gateway, err) : code;
-}
-
-static void stop(struct svc *svc)
-{
-	struct gateway *gateway = svc->role_state;
-	/* Whoever still waits is cut off; streams can be gone on with at another gateway. */
-	gateway->server = gw_http_server_free(gateway->server);
-	gw_detached_forget(gateway);
-	gw_access_close(gateway);
-	svc_hint_flush(svc);
-	if (gateway->claim_fd >= 0)
-		close(gateway->claim_fd);
-	free(gateway->by_slot);
-	free(gateway->read_here);
-	gw_watch_free(gateway->watch);
-	free(gateway);
-	svc->role_state = NULL;
+	if (code == SVC_OK)
+		code = listen_start(gateway, err);
+	if (code != SVC_OK)
+		stop(svc);
+	return code;
 }
 
 const struct svc_spec gateway_spec = {
