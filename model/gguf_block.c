@@ -25,10 +25,17 @@ static void read_nibbles(const uint8_t *qs, struct gguf_group *ret)
 	}
 }
 
+/* Eight bits to eight bytes at once: bit j in byte j alone, then 1 where that byte isn't 0. */
 static void read_ones(uint32_t bits, struct gguf_group *ret)
 {
-	for (uint32_t j = 0; j < 32; j++)
-		ret->code[j] |= (uint8_t)((bits >> j & 1) << 4);
+	const uint64_t each = 0x0101010101010101u, own = 0x8040201008040201u;
+	for (uint32_t octet = 0; octet < 4; octet++) {
+		uint64_t codes, ones = (bits >> 8 * octet & 255u) * each & own;
+		ones = (ones + 0x7f * each) >> 7 & each;
+		memcpy(&codes, ret->code + (size_t)octet * 8, sizeof codes);
+		codes |= ones << 4;
+		memcpy(ret->code + (size_t)octet * 8, &codes, sizeof codes);
+	}
 }
 
 static void read_small(uint32_t type, const uint8_t *p, struct gguf_group *ret)

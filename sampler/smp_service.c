@@ -317,12 +317,12 @@ static enum svc_code map_vocab(struct svc *svc, struct svc_err *err)
 			break;
 		if (code != SVC_NOT_FOUND)
 			return code;
-		if (i >= VOCAB_WAIT_S * 20)
+		if (i >= VOCAB_WAIT_S * 200)
 			return svc_fail(err, SVC_NO_WORKER, __func__,
 					"no tokenizer has published the vocabulary within %d s",
 					VOCAB_WAIT_S);
 		svc_beat(svc);
-		usleep(50000);
+		usleep(5000);
 	}
 	const char *base = svc->run.vocab.base;
 	enum svc_code code =

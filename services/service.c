@@ -333,13 +333,13 @@ static enum svc_code wait_for_run(struct svc *svc, struct svc_err *err)
 		enum svc_code code = run_attach(dir, bulk, svc->spec->role, &svc->run, err);
 		if (code != SVC_NOT_FOUND)
 			return code;
-		if (i >= WAIT_FOR_RUN_S * 20)
+		if (i >= WAIT_FOR_RUN_S * 200)
 			return svc_fail(err, SVC_NO_WORKER, __func__,
 					"no keeper has created %s within %d s", dir,
 					WAIT_FOR_RUN_S);
-		if (i == 20)
+		if (i == 200)
 			log_info("waiting for the keeper to create %s", dir);
-		usleep(50000);
+		usleep(5000);
 	}
 }
 

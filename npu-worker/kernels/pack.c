@@ -4,73 +4,96 @@
 #include "model/gguf_block.h"
 #include "npu-worker/kernels/layout.h"
 
-static uint8_t code_at(const struct gguf_group *raw, uint32_t slot, uint32_t byte)
+/* Four codes a word: what the types' bits need is done on four bytes at once. The file's bytes and
+ * the packed ones are little-endian, as the CPUs are. */
+struct words {
+	uint32_t at[8]; /* at[slot]: the codes of word slot % 2 of octet slot / 2, as layout_column
+			 */
+};
+
+/* Bytes 0 1 2 3 to 0 . 1 . 2 . 3 . */
+static uint64_t spread(uint32_t bytes)
 {
-	return raw->code[slot / 2 * 8 + layout_column(slot % 2, byte)];
+	uint64_t wide = bytes;
+	wide = (wide | wide << 16) & 0x0000ffff0000ffffu;
+	return (wide | wide << 8) & 0x00ff00ff00ff00ffu;
 }
 
-static void write_nibbles(const struct gguf_group *raw, uint32_t row, uint8_t nibbles[4][16][4])
+static struct words order(const struct gguf_group *raw)
 {
-	for (uint32_t slot = 0; slot < 8; slot++) {
-		for (uint32_t byte = 0; byte < 4; byte++) {
-			uint32_t code = code_at(raw, slot, byte) & 15u;
-			nibbles[slot / 2][row][byte] |= (uint8_t)(slot % 2 ? code << 4 : code);
-		}
+	struct words words;
+	for (uint32_t octet = 0; octet < 4; octet++) {
+		uint32_t half[2];
+		memcpy(half, raw->code + (size_t)octet * 8, sizeof half);
+		uint64_t both = spread(half[0]) | spread(half[1]) << 8;
+		words.at[2 * octet] = (uint32_t)both;
+		words.at[2 * octet + 1] = (uint32_t)(both >> 32);
+	}
+	return words;
+}
+
+static void write_nibbles(const struct words *words, uint32_t row, uint8_t nibbles[4][16][4])
+{
+	for (uint32_t octet = 0; octet < 4; octet++) {
+		uint32_t pair = (words->at[2 * octet] & 0x0f0f0f0fu) |
+				(words->at[2 * octet + 1] & 0x0f0f0f0fu) << 4;
+		memcpy(nibbles[octet][row], &pair, sizeof pair);
 	}
 }
 
-static void write_ones(const struct gguf_group *raw, uint32_t row, uint8_t ones[16][4])
+static void write_ones(const struct words *words, uint32_t row, uint8_t ones[16][4])
 {
-	for (uint32_t slot = 0; slot < 8; slot++) {
-		for (uint32_t byte = 0; byte < 4; byte++)
-			ones[row][byte] |= (uint8_t)((code_at(raw, slot, byte) >> 4 & 1) << slot);
-	}
+	uint32_t bits = 0;
+	for (uint32_t slot = 0; slot < 8; slot++)
+		bits |= (words->at[slot] >> 4 & 0x01010101u) << slot;
+	memcpy(ones[row], &bits, sizeof bits);
 }
 
-static void write_twos(const struct gguf_group *raw, uint32_t row, uint8_t twos[2][16][4])
+static void write_twos(const struct words *words, uint32_t row, uint8_t twos[2][16][4])
 {
-	for (uint32_t slot = 0; slot < 8; slot++) {
-		for (uint32_t byte = 0; byte < 4; byte++)
-			twos[slot / 4][row][byte] |=
-				(uint8_t)((code_at(raw, slot, byte) >> 4 & 3) << 2 * (slot % 4));
+	for (uint32_t half = 0; half < 2; half++) {
+		uint32_t bits = 0;
+		for (uint32_t slot = 0; slot < 4; slot++)
+			bits |= (words->at[4 * half + slot] >> 4 & 0x03030303u) << 2 * slot;
+		memcpy(twos[half][row], &bits, sizeof bits);
 	}
 }
 
 static void write_small(uint32_t type, const struct gguf_group *raw, uint32_t row, void *block)
 {
+	const struct words words = order(raw);
 	if (type == GGUF_TENSOR_Q4_0) {
 		struct block_q4_0 *b = block;
 		b->d[row] = raw->d;
-		write_nibbles(raw, row, b->nibbles);
+		write_nibbles(&words, row, b->nibbles);
 	} else if (type == GGUF_TENSOR_Q4_1) {
 		struct block_q4_1 *b = block;
 		b->d[row] = raw->d;
 		b->m[row] = raw->m;
-		write_nibbles(raw, row, b->nibbles);
+		write_nibbles(&words, row, b->nibbles);
 	} else if (type == GGUF_TENSOR_Q5_0) {
 		struct block_q5_0 *b = block;
 		b->d[row] = raw->d;
-		write_nibbles(raw, row, b->nibbles);
-		write_ones(raw, row, b->ones);
+		write_nibbles(&words, row, b->nibbles);
+		write_ones(&words, row, b->ones);
 	} else if (type == GGUF_TENSOR_Q5_1) {
 		struct block_q5_1 *b = block;
 		b->d[row] = raw->d;
 		b->m[row] = raw->m;
-		write_nibbles(raw, row, b->nibbles);
-		write_ones(raw, row, b->ones);
+		write_nibbles(&words, row, b->nibbles);
+		write_ones(&words, row, b->ones);
 	} else {
 		struct block_q8_0 *b = block;
 		b->d[row] = raw->d;
-		for (uint32_t slot = 0; slot < 8; slot++) {
-			for (uint32_t byte = 0; byte < 4; byte++)
-				b->bytes[slot][row][byte] = (int8_t)code_at(raw, slot, byte);
-		}
+		for (uint32_t slot = 0; slot < 8; slot++)
+			memcpy(b->bytes[slot][row], &words.at[slot], sizeof words.at[slot]);
 	}
 }
 
 static void write_k(uint32_t type, const struct gguf_group *raw, uint32_t row, uint32_t group,
 		    void *block)
 {
+	const struct words words = order(raw);
 	if (type == GGUF_TENSOR_Q4_K) {
 		struct block_q4_k *b = block;
 		struct group_q4_k *g = &b->group[group];
@@ -78,7 +101,7 @@ static void write_k(uint32_t type, const struct gguf_group *raw, uint32_t row, u
 		b->dmin[row] = raw->m;
 		g->sc[row] = raw->sc[0];
 		g->mn[row] = raw->mn;
-		write_nibbles(raw, row, g->nibbles);
+		write_nibbles(&words, row, g->nibbles);
 	} else if (type == GGUF_TENSOR_Q5_K) {
 		struct block_q5_k *b = block;
 		struct group_q5_k *g = &b->group[group];
@@ -86,16 +109,16 @@ static void write_k(uint32_t type, const struct gguf_group *raw, uint32_t row, u
 		b->dmin[row] = raw->m;
 		g->sc[row] = raw->sc[0];
 		g->mn[row] = raw->mn;
-		write_nibbles(raw, row, g->nibbles);
-		write_ones(raw, row, g->ones);
+		write_nibbles(&words, row, g->nibbles);
+		write_ones(&words, row, g->ones);
 	} else {
 		struct block_q6_k *b = block;
 		struct group_q6_k *g = &b->group[group];
 		b->d[row] = raw->d;
 		g->sc[0][row] = (int8_t)raw->sc[0];
 		g->sc[1][row] = (int8_t)raw->sc[1];
-		write_nibbles(raw, row, g->nibbles);
-		write_twos(raw, row, g->twos);
+		write_nibbles(&words, row, g->nibbles);
+		write_twos(&words, row, g->twos);
 	}
 }
 
