@@ -87,15 +87,6 @@ static void close_rig(struct rig *rig)
 	free(rig->logits);
 }
 
-static int32_t argmax(const float *logits, uint32_t n)
-{
-	uint32_t best = 0;
-	for (uint32_t i = 1; i < n; i++)
-		if (logits[i] > logits[best])
-			best = i;
-	return (int32_t)best;
-}
-
 static struct engine_seq part_of(struct rig *rig, uint32_t stream, uint32_t pos, uint32_t n,
 				 bool logits)
 {
@@ -131,7 +122,8 @@ static enum svc_code decode(const struct bench_plan *bench, struct rig *rig, str
 		uint32_t pos = bench->prompt_tokens + i;
 		for (uint32_t stream = 0; stream < bench->streams; stream++) {
 			const float *logits = rig->logits + (size_t)stream * rig->n_vocab;
-			rig->tokens[(size_t)stream * rig->ctx + pos] = argmax(logits, rig->n_vocab);
+			rig->tokens[(size_t)stream * rig->ctx + pos] =
+				engine_likeliest(logits, rig->n_vocab);
 			rig->seqs[stream] = part_of(rig, stream, pos, 1, true);
 		}
 		struct engine_batch batch = {rig->seqs, bench->streams, NULL};

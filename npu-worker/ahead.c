@@ -16,7 +16,6 @@
 /* What is assumed of a request that samples, until it has shown how likely its likeliest tokens
  * are. */
 #define HIT_SAMPLED 0.7f
-#define LANES	    16u
 
 enum svc_code ahead_open(struct worker *worker, struct svc_err *err)
 {
@@ -37,26 +36,6 @@ void ahead_close(struct worker *worker)
 	free(worker->aheads);
 	free(worker->hits);
 	free(worker->ahead_pages);
-}
-
-/* The lowest index of the largest. Only a guess, so NaNs may fall where they like. */
-static int32_t likeliest(const float *logits, uint32_t n)
-{
-	float best[LANES];
-	for (uint32_t l = 0; l < LANES; l++)
-		best[l] = l < n ? logits[l] : logits[0];
-	for (uint32_t i = 0; i + LANES <= n; i += LANES)
-		for (uint32_t l = 0; l < LANES; l++)
-			best[l] = logits[i + l] > best[l] ? logits[i + l] : best[l];
-	float most = best[0];
-	for (uint32_t l = 1; l < LANES; l++)
-		most = best[l] > most ? best[l] : most;
-	for (uint32_t i = n / LANES * LANES; i < n; i++)
-		most = logits[i] > most ? logits[i] : most;
-	for (uint32_t i = 0; i < n; i++)
-		if (logits[i] == most)
-			return (int32_t)i;
-	return 0;
 }
 
 /* Swapped, not overwritten: every entry keeps a page table's memory. */
@@ -103,7 +82,8 @@ void ahead_note(struct worker *worker, struct sequence *sequence)
 	ahead->row = sequence->row;
 	ahead->n_pages = sequence->n_pages;
 	memcpy(ahead->pages, sequence->pages, sequence->n_pages * sizeof *ahead->pages);
-	ahead->guess = likeliest(run_logits(run, sequence->row, sequence->n_kv & 1), run->n_vocab);
+	ahead->guess =
+		engine_likeliest(run_logits(run, sequence->row, sequence->n_kv & 1), run->n_vocab);
 	ahead->hit = hit_of(worker, sequence)->rate;
 	ahead->computed = ahead->drawn = false;
 }

@@ -146,3 +146,6 @@ struct engine_batch {
  * set, or if its hook abandoned it (SVC_CANCELLED). */
 SVC_CHECKED enum svc_code engine_step(struct engine *engine, const struct engine_batch *batch,
 				      struct svc_err *err);
+
+/* The lowest index of the largest of logits[n], n >= 1; any index if there is a NaN. */
+int32_t engine_likeliest(const float *logits, uint32_t n);

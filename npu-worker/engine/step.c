@@ -323,3 +323,23 @@ enum svc_code engine_step(struct engine *engine, const struct engine_batch *batc
 	}
 	return SVC_OK;
 }
+
+int32_t engine_likeliest(const float *logits, uint32_t n)
+{
+	enum { LANES = 16 };
+	float best[LANES];
+	for (uint32_t l = 0; l < LANES; l++)
+		best[l] = l < n ? logits[l] : logits[0];
+	for (uint32_t i = 0; i + LANES <= n; i += LANES)
+		for (uint32_t l = 0; l < LANES; l++)
+			best[l] = logits[i + l] > best[l] ? logits[i + l] : best[l];
+	float most = best[0];
+	for (uint32_t l = 1; l < LANES; l++)
+		most = best[l] > most ? best[l] : most;
+	for (uint32_t i = n / LANES * LANES; i < n; i++)
+		most = logits[i] > most ? logits[i] : most;
+	for (uint32_t i = 0; i < n; i++)
+		if (logits[i] == most)
+			return (int32_t)i;
+	return 0;
+}
