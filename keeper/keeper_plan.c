@@ -15,7 +15,7 @@ const struct opt keeper_options[] = {
 	{"model", OPT_STRING, "", 0, 0, NULL, "GGUF file, or folder of safetensors or Q4NX"},
 	{"model-name", OPT_STRING, "", 0, 0, NULL,
 	 "name under which it is served; default: the model's own"},
-	{"family", OPT_CHOICE, "a16-v1", 0, 0, "a16-v1|a8-v1|f32-v1",
+	{"family", OPT_CHOICE, "a16-v1", 0, 0, "a16-v1|a16-kv8-v1|a8-v1|f32-v1",
 	 "arithmetic family (docs/arithmetic.md)"},
 	{"ctx", OPT_INT, "0", 0, 1048576, NULL,
 	 "positions of one sequence; 0: the model's, at most 8192"},
@@ -68,6 +68,16 @@ static enum svc_code choose_pages(const struct opt_set *options, struct run_plan
 	return SVC_OK;
 }
 
+/* As the engine lays its pages out; it refuses a run whose pages are smaller. */
+static uint64_t page_bytes_of(const char *family, const struct model_shape *shape)
+{
+	if (strcmp(family, "f32-v1") == 0)
+		return model_page_bytes(shape, 4, 0);
+	if (strcmp(family, "a16-kv8-v1") == 0)
+		return model_page_bytes(shape, 1, 4);
+	return model_page_bytes(shape, 2, 0);
+}
+
 enum svc_code keeper_plan_make(const struct opt_set *options, struct run_plan *ret_plan,
 			       struct svc_err *err)
 {
@@ -89,7 +99,7 @@ enum svc_code keeper_plan_make(const struct opt_set *options, struct run_plan *r
 		.n_blocks =
 			(uint32_t)opt_int(options, "body-pool-mb") * (1048576u / BODY_BLOCK_BYTES),
 		.n_vocab = shape.n_vocab,
-		.page_bytes = model_page_bytes(&shape, strcmp(family, "f32-v1") == 0 ? 4 : 2),
+		.page_bytes = page_bytes_of(family, &shape),
 		.stall_ms = (uint32_t)opt_int(options, "stall-ms"),
 		.model_hash = {shape.hash[0], shape.hash[1]},
 		.family_hash = XXH3_64bits(family, strlen(family)),

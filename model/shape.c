@@ -110,8 +110,9 @@ enum svc_code model_shape_read(const char *path, struct model_shape *ret_shape, 
 	return code;
 }
 
-uint64_t model_page_bytes(const struct model_shape *shape, uint32_t element_bytes)
+uint64_t model_page_bytes(const struct model_shape *shape, uint32_t element_bytes,
+			  uint32_t vector_bytes)
 {
-	return 2ull * POSITIONS * shape->n_layer * shape->n_kv_head * shape->head_dim *
-	       element_bytes;
+	uint64_t vector = (uint64_t)shape->head_dim * element_bytes + vector_bytes;
+	return 2ull * POSITIONS * shape->n_layer * shape->n_kv_head * vector;
 }

@@ -18,5 +18,7 @@ struct model_shape {
 /* Reads path (a GGUF file or a folder, model/folder.h). SVC_BAD_MODEL names the missing key. */
 SVC_CHECKED enum svc_code model_shape_read(const char *path, struct model_shape *ret_shape,
 					   struct svc_err *err);
-/* Bytes of one KV page: 64 positions of K and V in all layers, element_bytes each. */
-uint64_t model_page_bytes(const struct model_shape *shape, uint32_t element_bytes);
+/* Bytes of one KV page: 64 positions of K and V in all layers, element_bytes for each element and
+ * vector_bytes for each head's vector. */
+uint64_t model_page_bytes(const struct model_shape *shape, uint32_t element_bytes,
+			  uint32_t vector_bytes);

@@ -75,7 +75,12 @@ static enum svc_code make_memory(struct vfy_rig *rig, struct svc_err *err)
 	uint32_t seqs = 1 + rig->config.neighbours;
 	rig->pages_each = (info->ctx + ENGINE_PAGE_TOKENS - 1) / ENGINE_PAGE_TOKENS;
 	uint32_t n_pages = seqs * rig->pages_each;
-	enum kernels_kv kv = info->family == KERNELS_F32 ? KERNELS_KV_F32 : KERNELS_KV_F16;
+	enum kernels_kv kv = kernels_family_kv(info->family);
+	if (kv == KERNELS_KV_I8)
+		return svc_fail_param(err, SVC_UNSUPPORTED, "family",
+				      "family %s keeps keys and values as int8 codes; the verify "
+				      "instruments compare floats: use a16-v1, a8-v1 or f32-v1",
+				      rig->config.family);
 	rig->kv_bytes = kv == KERNELS_KV_F32 ? 4 : 2;
 	rig->k_tile = kernels_k_tile_bytes(kv, info->config.head_dim);
 	rig->v_tile = kernels_v_tile_bytes(kv, info->config.head_dim);

@@ -13,7 +13,8 @@ enum { PAGE_LAYOUT_VERSION = 1, MAX_ROWS = 1 << 16, MAX_SEQS = 1 << 12 };
 enum svc_code engine_family_parse(const char *name, enum kernels_family *ret_family,
 				  struct svc_err *err)
 {
-	static const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A8};
+	static const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A8,
+						       KERNELS_A16_KV8};
 	for (unsigned i = 0; i < sizeof families / sizeof families[0]; i++) {
 		if (strcmp(name, kernels_family_name(families[i])) == 0) {
 			*ret_family = families[i];
@@ -21,7 +22,9 @@ enum svc_code engine_family_parse(const char *name, enum kernels_family *ret_fam
 		}
 	}
 	return svc_fail_param(err, SVC_BAD_CONFIG, "family",
-			      "family '%s' isn't known; there are f32-v1, a16-v1 and a8-v1", name);
+			      "family '%s' isn't known; there are f32-v1, a16-v1, a8-v1 and "
+			      "a16-kv8-v1",
+			      name);
 }
 
 /* NULL if the model has no such part. */
@@ -94,7 +97,7 @@ static enum svc_code bind_parts(struct engine *e, struct svc_err *err)
 static void set_widths(struct engine *e)
 {
 	const struct model_config *c = &e->info.config;
-	e->kv = e->info.family == KERNELS_F32 ? KERNELS_KV_F32 : KERNELS_KV_F16;
+	e->kv = kernels_family_kv(e->info.family);
 	e->q_width = model_q_width(c);
 	e->kv_width = model_kv_width(c);
 	e->qkv_width = e->q_width + 2 * e->kv_width;

@@ -133,10 +133,11 @@ static void chunks_threads_and_company_change_nothing(void **state)
 	draw_tokens(1, tokens);
 	draw_tokens(2, more);
 	const struct model_file files[] = {model_file_default(), gemma_file()};
-	for (unsigned i = 0; i < 4; i++) {
+	const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A16_KV8};
+	for (unsigned i = 0; i < 6; i++) {
 		struct fixture f;
-		enum kernels_family family = i % 2 ? KERNELS_F32 : KERNELS_A16;
-		set_up(&f, &files[i / 2], family, 1);
+		enum kernels_family family = families[i / 2];
+		set_up(&f, &files[i % 2], family, 1);
 		run_alone(&f, tokens, 100, 0, base);
 		assert_memory_not_equal(base[0], base[1], VOCAB * sizeof(float));
 		engine_close(f.engine);
@@ -294,8 +295,8 @@ static void nan_fails_its_sequence_only(void **state)
 	file.type = GGUF_TENSOR_F32;
 	file.untied = true;
 	file.nan_token = 13;
-	const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16};
-	for (unsigned i = 0; i < 2; i++) {
+	const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A16_KV8};
+	for (unsigned i = 0; i < sizeof families / sizeof *families; i++) {
 		struct fixture f;
 		set_up(&f, &file, families[i], 2);
 		const int32_t sound[3] = {1, 2, 3}, sick[3] = {4, 13, 5};

@@ -151,9 +151,17 @@ static void probe_tile(const struct step *step, uint32_t r, const void *tile, ui
 	uint32_t key = e->rows[r].position % ENGINE_PAGE_TOKENS, dim = e->info.config.head_dim;
 	size_t element = e->kv == KERNELS_KV_F16 ? 2 : 4;
 	uint8_t vector[KERNELS_MAX_HEAD_DIM * 4];
+	size_t codes = (part == 0 ? dim : (dim + 15) / 16 * 16) * (size_t)ENGINE_PAGE_TOKENS;
 	for (uint32_t i = 0; i < dim; i++) {
 		size_t place = part == 0 ? (size_t)i * ENGINE_PAGE_TOKENS + key
 					 : (size_t)key * ((dim + 15) / 16 * 16) + i;
+		if (e->kv == KERNELS_KV_I8) {
+			const float *steps =
+				(const float *)(const void *)((const int8_t *)tile + codes);
+			float value = steps[key] * (float)((const int8_t *)tile)[place];
+			memcpy(vector + i * element, &value, element);
+			continue;
+		}
 		memcpy(vector + i * element, (const uint8_t *)tile + place * element, element);
 	}
 	struct engine_record record = {.checkpoint = ENGINE_KV_WRITE,
@@ -172,7 +180,7 @@ static void probe_tile(const struct step *step, uint32_t r, const void *tile, ui
  * infinity, which a later softmax may hide. */
 static bool fits_kv(const struct engine *e, const float *x, uint32_t n)
 {
-	float limit = e->kv == KERNELS_KV_F32 ? FLT_MAX : 65519.0f;
+	float limit = e->kv == KERNELS_KV_F16 ? 65519.0f : FLT_MAX;
 	bool fits = true;
 	for (uint32_t i = 0; i < n; i++)
 		fits &= fabsf(x[i]) <= limit;

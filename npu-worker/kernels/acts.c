@@ -12,8 +12,21 @@ static size_t group_count(uint32_t cols)
 
 const char *kernels_family_name(enum kernels_family family)
 {
-	static const char *const NAMES[] = {"f32-v1", "a16-v1", "a8-v1"};
+	static const char *const NAMES[] = {"f32-v1", "a16-v1", "a8-v1", "a16-kv8-v1"};
 	return NAMES[family];
+}
+
+enum kernels_kv kernels_family_kv(enum kernels_family family)
+{
+	static const enum kernels_kv types[] = {KERNELS_KV_F32, KERNELS_KV_F16, KERNELS_KV_F16,
+						KERNELS_KV_I8};
+	return types[family];
+}
+
+/* The family whose activations are the same. */
+static enum kernels_family of_activations(enum kernels_family family)
+{
+	return family == KERNELS_A16_KV8 ? KERNELS_A16 : family;
 }
 
 static size_t code_bytes(enum kernels_family family, size_t groups)
@@ -23,6 +36,7 @@ static size_t code_bytes(enum kernels_family family, size_t groups)
 
 size_t kernels_acts_bytes(enum kernels_family family, uint32_t rows, uint32_t cols)
 {
+	family = of_activations(family);
 	if (family == KERNELS_F32)
 		return 0;
 	size_t groups = rows * group_count(cols);
@@ -33,6 +47,7 @@ size_t kernels_acts_bytes(enum kernels_family family, uint32_t rows, uint32_t co
 void kernels_acts_init(struct kernels_acts *acts, enum kernels_family family, uint32_t rows,
 		       uint32_t cols, void *memory)
 {
+	family = of_activations(family);
 	*acts = (struct kernels_acts){
 		.family = family, .rows = rows, .cols = cols, .x_stride = cols};
 	if (family == KERNELS_F32)

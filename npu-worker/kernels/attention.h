@@ -3,8 +3,9 @@
  *
  * A page holds 64 consecutive positions: page i of a sequence has the keys 64i .. 64i+63. In it
  * every (layer, KV head) has two tiles: K transposed, [head_dim][64], and V, [64][head_dim rounded
- * up to 16]; elements of the KV type. Both start 64-byte aligned. kernels->kv_write puts a
- * position's vectors there; keys are read only from there, so they are always the rounded ones.
+ * up to 16]; elements of the KV type. Behind an int8 tile stand the steps of its 64 keys, float32.
+ * Both start 64-byte aligned. kernels->kv_write puts a position's vectors there; keys are read only
+ * from there, so they are always the rounded ones.
  *
  * The query at position p sees the keys from max(0, p - window + 1) to p. Pages without a visible
  * key are not touched (their pointers may be NULL); in the others, what lies at places that are not
@@ -14,6 +15,8 @@
 #include "npu-worker/kernels/kernels.h"
 
 enum { KERNELS_PAGE_KEYS = 64, KERNELS_MAX_HEAD_DIM = 512 };
+/* Of an int8 tile, behind its codes. */
+#define KERNELS_STEPS_BYTES (KERNELS_PAGE_KEYS * sizeof(float))
 
 struct kernels_attention {
 	enum kernels_kv kv;

@@ -80,9 +80,18 @@ static float *attend(const struct context *c, const struct kernels *form)
 	return out;
 }
 
-static double kv_rounded(const struct context *c, float x)
+/* Element i of a key or value as a page holds it. */
+static double kv_rounded(const struct context *c, const float *vector, uint32_t i)
 {
-	return c->job.kv == KERNELS_KV_F32 ? (double)x : (double)f16_to_f32(f16_from_f32(x));
+	if (c->job.kv == KERNELS_KV_F32)
+		return (double)vector[i];
+	if (c->job.kv == KERNELS_KV_F16)
+		return (double)f16_to_f32(f16_from_f32(vector[i]));
+	float most = 0.0f;
+	for (uint32_t j = 0; j < c->job.head_dim; j++)
+		most = fabsf(vector[j]) > most ? fabsf(vector[j]) : most;
+	float code = nearbyintf(vector[i] * (127.0f / most));
+	return (double)code * (double)(most / 127.0f);
 }
 
 /* The plain formula, one softmax over all visible keys. */
@@ -97,14 +106,14 @@ static void reference(const struct context *c, uint32_t token, uint32_t head, do
 	for (uint32_t key = oldest; key <= position; key++) {
 		double score = 0;
 		for (uint32_t i = 0; i < dim; i++)
-			score += (double)q[i] * kv_rounded(c, c->k[(size_t)key * dim + i]);
+			score += (double)q[i] * kv_rounded(c, c->k + (size_t)key * dim, i);
 		score *= (double)c->job.scale;
 		if (c->job.softcap != 0.0f)
 			score = (double)c->job.softcap * tanh(score / (double)c->job.softcap);
 		double weight = exp(score);
 		sum += weight;
 		for (uint32_t i = 0; i < dim; i++)
-			ret_out[i] += weight * kv_rounded(c, c->v[(size_t)key * dim + i]);
+			ret_out[i] += weight * kv_rounded(c, c->v + (size_t)key * dim, i);
 	}
 	for (uint32_t i = 0; i < dim; i++)
 		ret_out[i] /= sum;
@@ -112,10 +121,11 @@ static void reference(const struct context *c, uint32_t token, uint32_t head, do
 
 static struct kernels_attention random_shape(uint64_t *random)
 {
+	static const enum kernels_kv types[] = {KERNELS_KV_F16, KERNELS_KV_F32, KERNELS_KV_I8};
 	static const uint32_t DIMS[] = {64, 128, 80, 96, 256, 16, 8, 20, 512};
 	uint32_t dim = DIMS[test_below(random, sizeof DIMS / sizeof DIMS[0])];
 	return (struct kernels_attention){
-		.kv = test_below(random, 2) ? KERNELS_KV_F32 : KERNELS_KV_F16,
+		.kv = types[test_below(random, 3)],
 		.head_dim = dim,
 		.position = test_below(random, 300),
 		.tokens = 1 + test_below(random, 10),

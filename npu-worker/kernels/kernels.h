@@ -24,6 +24,7 @@ enum kernels_family {
 			columns */
 	KERNELS_A16, /* "a16-v1": activations as int16 per group of 32 */
 	KERNELS_A8,  /* "a8-v1": as int8 */
+	KERNELS_A16_KV8, /* "a16-kv8-v1": int16 like a16, and keys and values as int8 */
 };
 const char *kernels_family_name(enum kernels_family family);
 
@@ -56,7 +57,7 @@ void kernels_dequantise_row(const struct kernels_matrix *w, uint32_t row, float 
 /* The activations of one matrix multiplication: x is borrowed, the rest points into one block of
  * memory. */
 struct kernels_acts {
-	enum kernels_family family;
+	enum kernels_family family; /* F32, A16 or A8: what holds for activations */
 	uint32_t rows, cols;
 	const float *x;	 /* [rows][x_stride] */
 	size_t x_stride; /* floats */
@@ -75,7 +76,9 @@ size_t kernels_acts_bytes(enum kernels_family family, uint32_t rows, uint32_t co
 void kernels_acts_init(struct kernels_acts *acts, enum kernels_family family, uint32_t rows,
 		       uint32_t cols, void *memory);
 
-enum kernels_kv { KERNELS_KV_F16, KERNELS_KV_F32 };
+/* I8: codes of -127..127 and one float32 step for each key and each value vector. */
+enum kernels_kv { KERNELS_KV_F16, KERNELS_KV_F32, KERNELS_KV_I8 };
+enum kernels_kv kernels_family_kv(enum kernels_family family);
 struct kernels_attention; /* attention.h */
 struct kernels_kv_place;
 

@@ -10,8 +10,18 @@ struct partial {
 
 static float element(enum kernels_kv kv, const void *tile, size_t index)
 {
+	if (kv == KERNELS_KV_I8)
+		return (float)((const int8_t *)tile)[index];
 	return kv == KERNELS_KV_F32 ? ((const float *)tile)[index]
 				    : f16_to_f32(((const uint16_t *)tile)[index]);
+}
+
+/* What an int8 vector's codes are multiples of; the other types have none. */
+static float step_of(enum kernels_kv kv, const void *tile, size_t elements, uint32_t key)
+{
+	return kv == KERNELS_KV_I8
+		       ? ((const float *)(const void *)((const int8_t *)tile + elements))[key]
+		       : 1.0f;
 }
 
 static float score(const struct kernels_attention *job, const void *k_tile, const float *q,
@@ -20,6 +30,8 @@ static float score(const struct kernels_attention *job, const void *k_tile, cons
 	float s = 0.0f;
 	for (uint32_t i = 0; i < job->head_dim; i++)
 		s = fmaf(q[i], element(job->kv, k_tile, i * KERNELS_PAGE_KEYS + key), s);
+	if (job->kv == KERNELS_KV_I8)
+		s *= step_of(job->kv, k_tile, (size_t)job->head_dim * KERNELS_PAGE_KEYS, key);
 	s *= job->scale;
 	return job->softcap != 0.0f ? job->softcap * fm_tanhf(s / job->softcap) : s;
 }
@@ -40,6 +52,8 @@ static void attend_block(const struct kernels_attention *job, const uint8_t *pag
 	memcpy(tree, weight, sizeof tree);
 	ret->sum = tree_sum(tree);
 	size_t v_stride = (job->head_dim + 15) / 16 * 16;
+	for (uint32_t key = first; key <= last && job->kv == KERNELS_KV_I8; key++)
+		weight[key] *= step_of(job->kv, v_tile, v_stride * KERNELS_PAGE_KEYS, key);
 	for (uint32_t i = 0; i < job->head_dim; i++) {
 		float out = 0.0f;
 		for (uint32_t key = 0; key < KERNELS_PAGE_KEYS; key++) {
@@ -90,9 +104,44 @@ void kernels_scalar_attention(const struct kernels_attention *job)
 	}
 }
 
+/* x[n] as codes `apart` places from each other, and its step. As an activation group is rounded. */
+static void write_codes(const float *x, uint32_t n, int8_t *codes, size_t apart, float *ret_step)
+{
+	float most = 0.0f;
+	bool finite = true;
+	for (uint32_t i = 0; i < n; i++) {
+		finite &= isfinite(x[i]) != 0;
+		most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+	}
+	bool none = !finite || most < 0x1p-100f;
+	float factor = none ? 0.0f : 127.0f / most;
+	for (uint32_t i = 0; i < n; i++) {
+		float code = none ? 0.0f : nearbyintf(x[i] * factor);
+		codes[i * apart] = (int8_t)(code > 127.0f    ? 127.0f
+					    : code < -127.0f ? -127.0f
+							     : code);
+	}
+	*ret_step = !finite ? NAN : none ? 0.0f : most / 127.0f;
+}
+
+static void write_i8(const struct kernels_kv_place *to, const float *k, const float *v)
+{
+	uint32_t dim = to->head_dim;
+	size_t stride = (dim + 15) / 16 * 16;
+	int8_t *k_codes = to->k_tile, *v_codes = to->v_tile;
+	float *k_steps = (float *)(void *)(k_codes + (size_t)dim * KERNELS_PAGE_KEYS);
+	float *v_steps = (float *)(void *)(v_codes + stride * KERNELS_PAGE_KEYS);
+	write_codes(k, dim, k_codes + to->key, KERNELS_PAGE_KEYS, &k_steps[to->key]);
+	write_codes(v, dim, v_codes + to->key * stride, 1, &v_steps[to->key]);
+}
+
 void kernels_scalar_kv_write(const struct kernels_kv_place *to, const float *k, const float *v)
 {
 	size_t v_at = (size_t)to->key * ((to->head_dim + 15) / 16 * 16);
+	if (to->kv == KERNELS_KV_I8) {
+		write_i8(to, k, v);
+		return;
+	}
 	for (uint32_t i = 0; i < to->head_dim; i++) {
 		size_t k_at = (size_t)i * KERNELS_PAGE_KEYS + to->key;
 		if (to->kv == KERNELS_KV_F32) {

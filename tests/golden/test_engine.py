@@ -10,7 +10,7 @@ import golden
 import tiny_models
 
 LONG_RUN = bool(os.environ.get("LOCKSTEP_LONG"))
-FAMILIES = ["f32-v1", "a16-v1"]
+FAMILIES = ["f32-v1", "a16-v1", "a16-kv8-v1", "a8-v1"]
 FRANCE = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182, 2,
           198, 1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198]
 PARIS = [504, 3575, 282, 4649, 314, 7042, 30, 2]
@@ -54,7 +54,7 @@ def check_gate(rows, logits, mean, highest, gap, capsys, title):
 
 # ---- fidelity
 
-GATES = {"f32-v1": (1e-9, 1e-8, 1e-4), "a16-v1": (2e-6, 2e-5, 0.02)}
+GATES = {"f32-v1": (1e-9, 1e-8, 1e-4), "a16-v1": (2e-6, 2e-5, 0.02), "a16-kv8-v1": (1e-2, 0.3, 1.5), "a8-v1": (1e-2, 0.3, 1.5)}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -91,7 +91,7 @@ def test_long_context_gate(name, tmp_path, capsys):
     check_gate(rows, logits, 1e-5, 1e-4, 0.02, capsys, f"{name} a16-v1, {golden.LONG} tokens")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["f32-v1", "a16-v1", "a16-kv8-v1"])
 def test_default_model_answers(family):
     job = {"tokens": FRANCE, "generate": 8}
     [result] = golden.run_engine(model_path("smollm2"), [job], family=family, ctx=256, threads=2)
@@ -113,7 +113,8 @@ def tiny(tmp_path_factory):
 @pytest.mark.parametrize("name", list(tiny_models.ALL))
 def test_tiny_gate(name, tiny, tmp_path, capsys):
     rows, raw = golden.Rows(np.load(golden.DATA / f"tiny-{name}.npz")), tmp_path / "logits"
-    for family, (mean, highest, gap) in GATES.items():
+    for family in ("f32-v1", "a16-v1"):
+        mean, highest, gap = GATES[family]
         golden.run_engine(tiny[name], [{"tokens": tiny_models.tokens(name), "logits": "all"}], family=family,
                           ctx=tiny_models.LENGTH, raw=raw)
         logits = raw_rows(raw, tiny_models.VOCAB, tiny_models.ROWS)
@@ -127,8 +128,9 @@ def hashes(results):
     return [result["xxh3"] for result in results] if isinstance(results, list) else results["xxh3"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", list(tiny_models.ALL))
+@pytest.mark.parametrize("name, family", [(name, family) for name in tiny_models.ALL for family in FAMILIES
+                                          # Beside these two only what is different: heads of 8 bits, activations of 8 bits.
+                                          if family in ("f32-v1", "a16-v1") or name == "gemma3_scaled"])
 def test_tiny_bits(name, family, tiny):
     """Chunks, threads, instruction sets, company: the hash of every position's logits stays."""
     tokens, ctx = tiny_models.tokens(name)[:200], tiny_models.LENGTH

@@ -188,7 +188,7 @@ def company(pipeline, n):
     assert not failures, failures
 
 
-@pytest.mark.parametrize("family", ["a16-v1", "a8-v1", "f32-v1"])
+@pytest.mark.parametrize("family", ["a16-v1", "a16-kv8-v1", "f32-v1"])
 def test_company(base, family):
     """Among 15 others that come and go, prompts and answers mixed in one step, with shared pages."""
     with pipeline_with(options={"keeper": ["--slots", 16, "--family", family], "npu-worker": DEBUG}) as pipeline:

@@ -81,7 +81,7 @@ def test_damaged_files_are_dropped(folder):
         assert [ask(pipeline, seed)[0] for seed in range(3)] == [answer for answer, _ in damaged]
 
 
-@pytest.mark.parametrize("family", ["a8-v1", "f32-v1"])
+@pytest.mark.parametrize("family", ["a8-v1", "a16-kv8-v1"])
 def test_another_family_finds_nothing(folder, family):
     options = disk_cache(folder)
     options["keeper"] += ["--family", family]
