@@ -19,6 +19,7 @@ static const struct cli_command verbs[] = {
 	{"compare", "two captures of the same tokens", verify_compare},
 	{"diverge", "where two configurations differ first, from one state", verify_diverge},
 	{"ladder", "the same with growing context and depth", verify_ladder},
+	{"sweep", "which arithmetic makes two configurations differ", verify_sweep},
 };
 
 const struct opt verify_engine_options[] = {

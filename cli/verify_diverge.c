@@ -99,6 +99,20 @@ json_t *verify_divergence_json(const struct vfy_divergence *d)
 
 /* ---- the two verbs */
 
+struct duel_job {
+	struct verify_sides sides;
+	struct vfy_match_options match;
+};
+
+static enum svc_code read_job(const struct opt_set *options, struct duel_job *job,
+			      struct svc_err *err)
+{
+	job->match.rel = opt_real(options, "rel");
+	enum svc_code code =
+		verify_read_depth(opt_string(options, "layers"), &job->match.depth, err);
+	return code ? code : verify_read_sides(options, true, &job->sides, err);
+}
+
 int verify_diverge(int argc, char **argv)
 {
 	const struct opt_source source = {
@@ -108,21 +122,22 @@ int verify_diverge(int argc, char **argv)
 		false};
 	struct opt_set *options = NULL;
 	struct svc_err err = {0};
-	struct verify_sides sides = {0};
+	struct duel_job job = {0};
 	struct vfy_duel *duel = NULL;
 	struct vfy_divergence d = {0};
 	int status;
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
-	enum svc_code code = verify_read_sides(options, &sides, &err);
-	code = code ? code : vfy_duel_open(&sides.duel, &duel, &err);
-	code = code ? code : vfy_duel_run(duel, NULL, sides.duel.n_forced, &sides.match, &d, &err);
+	enum svc_code code = read_job(options, &job, &err);
+	code = code ? code : vfy_duel_open(&job.sides.duel, &duel, &err);
+	code = code ? code
+		    : vfy_duel_run(duel, NULL, job.sides.duel.n_forced, &job.match, &d, &err);
 	if (!code && opt_bool(options, "json"))
 		verify_print_json(verify_divergence_json(&d));
 	else if (!code)
 		print_divergence(&d);
 	vfy_duel_close(duel);
-	verify_free_sides(&sides);
+	verify_free_sides(&job.sides);
 	opt_free(options);
 	return code ? cli_fail(&err) : verify_is_same(&d) ? VERIFY_SAME : VERIFY_DIFFERENT;
 }
@@ -155,15 +170,15 @@ static json_t *rung_json(const struct rung *rung)
 
 /* Context 1, 2, 4, ... n; in each depth 1, 2, 3 and all; on to the end, so that what differs only
  * further out is seen, too. */
-static enum svc_code climb(struct vfy_duel *duel, const struct verify_sides *sides, json_t *list,
+static enum svc_code climb(struct vfy_duel *duel, const struct duel_job *job, json_t *list,
 			   bool *ret_same, struct svc_err *err)
 {
 	static const uint32_t depths[] = {1, 2, 3, 0};
-	uint32_t most = sides->duel.n_forced;
+	uint32_t most = job->sides.duel.n_forced;
 	*ret_same = true;
 	for (uint32_t n = 1;; n = 2 * n < most ? 2 * n : most) {
 		for (unsigned i = 0; i < sizeof depths / sizeof depths[0]; i++) {
-			struct vfy_match_options rung_match = sides->match;
+			struct vfy_match_options rung_match = job->match;
 			struct rung rung = {.n = n, .depth = depths[i]};
 			rung_match.depth = depths[i];
 			enum svc_code code = vfy_duel_run(duel, NULL, n, &rung_match, &rung.d, err);
@@ -189,23 +204,23 @@ int verify_ladder(int argc, char **argv)
 		false};
 	struct opt_set *options = NULL;
 	struct svc_err err = {0};
-	struct verify_sides sides = {0};
+	struct duel_job job = {0};
 	struct vfy_duel *duel = NULL;
 	bool same = false;
 	int status;
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
 	json_t *list = opt_bool(options, "json") ? json_array() : NULL;
-	enum svc_code code = verify_read_sides(options, &sides, &err);
-	code = code ? code : vfy_duel_open(&sides.duel, &duel, &err);
+	enum svc_code code = read_job(options, &job, &err);
+	code = code ? code : vfy_duel_open(&job.sides.duel, &duel, &err);
 	if (!code && !list)
 		printf("  %7s %6s\n", "tokens", "layers");
-	code = code ? code : climb(duel, &sides, list, &same, &err);
+	code = code ? code : climb(duel, &job, list, &same, &err);
 	if (!code && list)
 		verify_print_json(json_incref(list));
 	json_decref(list);
 	vfy_duel_close(duel);
-	verify_free_sides(&sides);
+	verify_free_sides(&job.sides);
 	opt_free(options);
 	return code ? cli_fail(&err) : same ? VERIFY_SAME : VERIFY_DIFFERENT;
 }

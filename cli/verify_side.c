@@ -158,17 +158,15 @@ static enum svc_code read_fault(char *text, struct vfy_fault *fault, struct svc_
 	return code ? code : find_checkpoint(checkpoint, &fault->checkpoint, err);
 }
 
-enum svc_code verify_read_sides(const struct opt_set *options, struct verify_sides *sides,
-				struct svc_err *err)
+enum svc_code verify_read_sides(const struct opt_set *options, bool with_fault,
+				struct verify_sides *sides, struct svc_err *err)
 {
-	static const char *const names[3] = {"a", "b", "fault"};
+	const char *const texts[3] = {opt_string(options, "a"), opt_string(options, "b"),
+				      with_fault ? opt_string(options, "fault") : ""};
 	struct vfy_duel_options *duel = &sides->duel;
 	struct vfy_config config;
 	duel->n_forced = (uint32_t)opt_int(options, "tokens");
-	sides->match.rel = opt_real(options, "rel");
-	enum svc_code code =
-		verify_read_depth(opt_string(options, "layers"), &sides->match.depth, err);
-	code = code ? code : verify_read_config(options, &config, err);
+	enum svc_code code = verify_read_config(options, &config, err);
 	code = code ? code
 		    : verify_read_prompt(options, config.model, &sides->prompt, &duel->n_prompt,
 					 err);
@@ -179,7 +177,7 @@ enum svc_code verify_read_sides(const struct opt_set *options, struct verify_sid
 		config.ctx = duel->n_prompt + duel->n_forced + 1;
 	duel->a.config = duel->b.config = config;
 	for (int i = 0; i < 3; i++) {
-		sides->copies[i] = strdup(opt_string(options, names[i]));
+		sides->copies[i] = strdup(texts[i]);
 		if (!sides->copies[i])
 			return svc_fail_errno(err, __func__, "no memory for options");
 	}

@@ -7,13 +7,12 @@
 
 struct verify_sides {
 	struct vfy_duel_options duel; /* its strings point into copies */
-	struct vfy_match_options match;
 	int32_t *prompt;
 	char *copies[3]; /* of --a, --b and --fault, cut up */
 };
-/* Both sides (--a, --b over the engine's options), the prompt, --tokens, the fault (--fault, of
- * side A), --layers and --rel. Whether it fails or not, the caller calls verify_free_sides. */
-SVC_CHECKED enum svc_code verify_read_sides(const struct opt_set *options,
+/* Both sides (--a, --b over the engine's options), the prompt, --tokens and, with_fault, --fault of
+ * side A. Whether it fails or not, the caller calls verify_free_sides. */
+SVC_CHECKED enum svc_code verify_read_sides(const struct opt_set *options, bool with_fault,
 					    struct verify_sides *ret_sides, struct svc_err *err);
 void verify_free_sides(struct verify_sides *sides);
 /* "3" or "all" (0). */

@@ -139,6 +139,16 @@ const int32_t *vfy_duel_tokens(const struct vfy_duel *duel)
 	return duel->tokens + duel->options.n_prompt;
 }
 
+const struct vfy_rig *vfy_duel_rig(const struct vfy_duel *duel)
+{
+	return duel->a;
+}
+
+const struct vfy_duel_options *vfy_duel_options(const struct vfy_duel *duel)
+{
+	return &duel->options;
+}
+
 /* ---- one pass */
 
 static void seed(void *context, const struct engine_record *record, float *data)

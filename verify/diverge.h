@@ -59,6 +59,10 @@ struct vfy_duel *vfy_duel_close(struct vfy_duel *duel);
 /* The forced tokens, [n_forced]. */
 const int32_t *vfy_duel_tokens(const struct vfy_duel *duel);
 
+/* The engine of side A. */
+const struct vfy_rig *vfy_duel_rig(const struct vfy_duel *duel);
+const struct vfy_duel_options *vfy_duel_options(const struct vfy_duel *duel);
+
 struct vfy_divergence {
 	struct vfy_gate control_a, probe_a, control_b, probe_b;
 	bool valid; /* all gates hold; without it the rest says nothing */

@@ -104,6 +104,8 @@ static enum svc_code compare_records(struct vfy_match *m, const struct vfy_recor
 		return SVC_OK;
 	}
 	bool same = memcmp(data_a, data_b, a->bytes) == 0;
+	if (m->options.visit)
+		m->options.visit(m->options.visit_context, a, data_a, data_b);
 	v->compared++;
 	v->identical += same;
 	v->points[a->checkpoint].compared++;

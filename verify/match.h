@@ -39,6 +39,9 @@ struct vfy_verdict {
 struct vfy_match_options {
 	uint32_t depth; /* compare only layers 0 .. depth - 1; 0: everything */
 	double rel;	/* for first_rel */
+	/* Every pair of records that is compared, in execution order; NULL: nobody looks. */
+	void (*visit)(void *context, const struct vfy_record *record, const void *a, const void *b);
+	void *visit_context;
 };
 
 struct vfy_match {

@@ -37,8 +37,7 @@ enum svc_code vfy_rig_flip_rope(struct vfy_rig *rig, uint32_t layer, uint32_t po
 	return SVC_OK;
 }
 
-/* The part that makes a checkpoint; NULL: none of its own. */
-static const struct plan_part *part_of(const struct vfy_rig *rig, uint32_t layer,
+const struct plan_part *vfy_rig_matrix(const struct vfy_rig *rig, uint32_t layer,
 				       enum engine_checkpoint checkpoint)
 {
 	static const struct {
@@ -62,7 +61,7 @@ enum svc_code vfy_rig_flip_weight(struct vfy_rig *rig, uint32_t layer,
 	enum svc_code code = check_layer(rig, layer, err);
 	if (code)
 		return code;
-	const struct plan_part *part = part_of(rig, layer, checkpoint);
+	const struct plan_part *part = vfy_rig_matrix(rig, layer, checkpoint);
 	if (!part)
 		return svc_fail_param(err, SVC_INVALID, "fault",
 				      "--fault: no matrix of its own makes %s in this model",

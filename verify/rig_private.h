@@ -15,6 +15,10 @@ struct vfy_rig {
 	struct engine_seq *seqs; /* [1 + neighbours] */
 };
 
+/* The part that makes a checkpoint; NULL: none of its own. */
+const struct plan_part *vfy_rig_matrix(const struct vfy_rig *rig, uint32_t layer,
+				       enum engine_checkpoint checkpoint);
+
 /* Where element i of a key or value lies in rig->pages. */
 size_t vfy_rig_kv_offset(const struct vfy_rig *rig, uint32_t position, uint32_t layer,
 			 uint32_t part, uint32_t i);

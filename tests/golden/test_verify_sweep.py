@@ -1,0 +1,39 @@
+"""`lockstep verify sweep` on bat against seq: every source is found, and each family is needed but the control."""
+from test_verify import model_path, run, verify
+
+IDS = "1,504,3575,282,4649,314,7042,30"
+
+
+def test_sweep():
+    told = verify("sweep", "--model", model_path(), "--ids", IDS, "--tokens", 3, "--a", "family=bat,rows=3", "--b",
+                  "family=seq")
+    assert told["result"] == "IDENTICAL_AFTER_SUBSTITUTION" and told["first_divergence"] is None
+    sources = {(source["family"], source["site"]): source for source in told["sources"]}
+    assert told["sources_tested"] == len(sources) == 18
+    # The embeddings' squares may add up to the same bits either way; the control must.
+    assert {key for key, source in sources.items() if source["arithmetic_non_equivalence"] == "UNKNOWN"} - {
+        ("norm", "attn_norm")} == {("residual", "after_attn"), ("residual", "after_ffn")}
+    for (family, site), source in sources.items():
+        nearer = source["adjudication"]
+        assert (nearer == "UNKNOWN") == (site in ("heads", "after_attn", "after_ffn"))
+        if nearer != "UNKNOWN":
+            assert nearer["differ"] == nearer["a_nearer"] + nearer["b_nearer"] + nearer["ties"]
+            assert (nearer["differ"] > 0) == (source["arithmetic_non_equivalence"] == "PROVEN_BY_TEST")
+    # Cutting a chain of 576 terms into parts and adding those rounds less often; a tree of squares less than a chain.
+    products = sources["matmul", "down"]["adjudication"]
+    assert products["rms_error_a"] < products["rms_error_b"]
+    norms = sources["norm", "ffn_norm"]["adjudication"]
+    assert norms["rms_error_a"] > norms["rms_error_b"]
+    # Two families share the heads: one alone leaves something.
+    heads = [step for step in told["substitutions"] if step["site"] == "heads"]
+    assert [step["outcome"] for step in heads] == ["partial", "fully canonicalised"]
+    assert [step["complete_explanation"] for step in heads] == ["UNKNOWN", "PROVEN_BY_TEST"]
+    assert heads[0]["after"]["relative_l2"] < heads[0]["before"]["relative_l2"]
+    assert len(told["partial_causal_families"]) == 1 and told["partial_causal_families"][0] in ("attention", "exp")
+    assert set(told["minimal_set"]) == {"matmul", "norm", "attention", "exp", "rope"}
+    assert all(value > 0 for value in told["seconds_per_token"].values())
+
+
+def test_sweep_wants_its_sides():
+    done = run("sweep", "--model", model_path(), "--ids", IDS, "--tokens", 1, "--a", "family=a16-v1", status=64)
+    assert "family=bat" in done.stderr
