@@ -20,6 +20,8 @@ static const struct cli_command verbs[] = {
 	{"diverge", "where two configurations differ first, from one state", verify_diverge},
 	{"ladder", "the same with growing context and depth", verify_ladder},
 	{"sweep", "which arithmetic makes two configurations differ", verify_sweep},
+	{"histogram", "how far ordinary decode would have chosen otherwise", verify_histogram},
+	{"prefill", "a prompt in batches against one by one", verify_prefill},
 };
 
 const struct opt verify_engine_options[] = {

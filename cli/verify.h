@@ -14,6 +14,8 @@ int verify_compare(int argc, char **argv);
 int verify_diverge(int argc, char **argv);
 int verify_ladder(int argc, char **argv);
 int verify_sweep(int argc, char **argv);
+int verify_histogram(int argc, char **argv);
+int verify_prefill(int argc, char **argv);
 
 /* How a pass is run: --model, --family, --isa, --threads, --ctx, --chunk, --neighbours. */
 extern const struct opt verify_engine_options[];

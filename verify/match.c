@@ -58,6 +58,8 @@ static void note_diff(struct vfy_match *m, const struct vfy_record *record,
 	point->max_abs = diff->abs.value > point->max_abs ? diff->abs.value : point->max_abs;
 	if (diff->relative_l2 > point->max_rel_l2)
 		point->max_rel_l2 = diff->relative_l2;
+	if (point->min_correlation > diff->correlation)
+		point->min_correlation = diff->correlation;
 	/* An undefined error is not within any bound. */
 	if (m->options.rel > 0 && !(diff->relative_l2 <= m->options.rel))
 		note_place(&v->first_rel, record, diff);
@@ -108,7 +110,8 @@ static enum svc_code compare_records(struct vfy_match *m, const struct vfy_recor
 		m->options.visit(m->options.visit_context, a, data_a, data_b);
 	v->compared++;
 	v->identical += same;
-	v->points[a->checkpoint].compared++;
+	if (v->points[a->checkpoint].compared++ == 0)
+		v->points[a->checkpoint].min_correlation = 1;
 	v->points[a->checkpoint].different += !same;
 	count_rows(m, a, same);
 	if (a->checkpoint == VFY_LOGITS || a->checkpoint == VFY_TOP) {
@@ -231,15 +234,16 @@ static json_t *points_json(const struct vfy_verdict *v)
 	json_t *list = json_array();
 	for (uint32_t c = 0; c < VFY_CHECKPOINT_END; c++) {
 		const struct vfy_point *p = &v->points[c];
-		if (p->compared)
-			json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:o, s:o, s:o}",
-							      "checkpoint", vfy_checkpoint_name(c),
-							      "compared", (json_int_t)p->compared,
-							      "different", (json_int_t)p->different,
-							      "max_ulp", vfy_json_real(p->max_ulp),
-							      "max_abs", vfy_json_real(p->max_abs),
-							      "max_relative_l2",
-							      vfy_json_real(p->max_rel_l2)));
+		if (p->compared == 0)
+			continue;
+		json_array_append_new(
+			list,
+			json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "checkpoint",
+				  vfy_checkpoint_name(c), "compared", (json_int_t)p->compared,
+				  "different", (json_int_t)p->different, "max_ulp",
+				  vfy_json_real(p->max_ulp), "max_abs", vfy_json_real(p->max_abs),
+				  "max_relative_l2", vfy_json_real(p->max_rel_l2),
+				  "min_correlation", vfy_json_real(p->min_correlation)));
 	}
 	return list;
 }
@@ -276,14 +280,15 @@ static void print_place(const struct vfy_place *place, const char *title, FILE *
 
 static void print_points(const struct vfy_verdict *v, FILE *out)
 {
-	fprintf(out, "  %-15s %10s %10s %12s %12s %12s\n", "checkpoint", "records", "differ",
-		"max ULP", "max abs", "max rel L2");
+	fprintf(out, "  %-15s %10s %10s %12s %12s %12s %12s\n", "checkpoint", "records", "differ",
+		"max ULP", "max abs", "max rel L2", "min corr");
 	for (uint32_t c = 0; c < VFY_CHECKPOINT_END; c++) {
 		const struct vfy_point *p = &v->points[c];
 		if (p->compared)
-			fprintf(out, "  %-15s %10" PRIu64 " %10" PRIu64 " %12.0f %12.4g %12.4g\n",
+			fprintf(out,
+				"  %-15s %10" PRIu64 " %10" PRIu64 " %12.0f %12.4g %12.4g %12.9f\n",
 				vfy_checkpoint_name(c), p->compared, p->different, p->max_ulp,
-				p->max_abs, p->max_rel_l2);
+				p->max_abs, p->max_rel_l2, p->min_correlation);
 	}
 }
 

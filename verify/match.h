@@ -8,6 +8,7 @@
 struct vfy_point { /* what is known of one checkpoint, over all layers and positions */
 	uint64_t compared, different;
 	double max_ulp, max_abs, max_rel_l2;
+	double min_correlation; /* of the different ones; 1 if there are none */
 };
 
 struct vfy_place {

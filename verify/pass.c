@@ -5,12 +5,13 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "npu-worker/kernels/attention.h"
+
 struct runner {
 	const struct vfy_pass *pass;
 	const struct engine_info *info;
 	struct engine_hooks hooks;
-	float *logits;	 /* [logits_rows][n_vocab] */
-	uint8_t *vector; /* one KV head's key or value */
+	float *logits; /* [logits_rows][n_vocab] */
 	struct vfy_trace trace;
 	struct vfy_hash128 state;
 };
@@ -36,8 +37,9 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 static uint32_t step_length(const struct vfy_pass *pass, uint32_t pos)
 {
 	uint32_t chunk = vfy_rig_config(pass->rig)->chunk;
+	uint32_t prompt = pass->prompt_chunk ? min_u32(pass->prompt_chunk, chunk) : chunk;
 	if (pos < pass->n_prompt)
-		return min_u32(chunk, pass->n_prompt - pos);
+		return min_u32(prompt, pass->n_prompt - pos);
 	return min_u32(min_u32(chunk, pass->forced ? pass->answer_chunk : 1),
 		       vfy_pass_fed(pass) - pos);
 }
@@ -64,11 +66,10 @@ static enum svc_code open_runner(const struct vfy_pass *pass, struct runner *r, 
 	uint32_t rows = pass->all_logits ? vfy_rig_config(pass->rig)->chunk : pass->answer_chunk;
 	rows = rows > 1 ? rows : 1;
 	r->logits = malloc((size_t)rows * r->info->config.n_vocab * sizeof(float));
-	r->vector = malloc((size_t)r->info->config.head_dim * 4);
 	r->trace.n = fed;
 	r->trace.state = calloc(fed, sizeof *r->trace.state);
 	r->trace.logits = calloc(fed, sizeof *r->trace.logits);
-	if (!r->logits || !r->vector || !r->trace.state || !r->trace.logits)
+	if (!r->logits || !r->trace.state || !r->trace.logits)
 		return svc_fail_errno(err, __func__, "no memory for logits");
 	if (pass->hooks)
 		r->hooks = *pass->hooks;
@@ -80,27 +81,32 @@ static enum svc_code open_runner(const struct vfy_pass *pass, struct runner *r, 
 	return SVC_OK;
 }
 
-/* The state hash goes on over the position's keys and values, layer by layer. */
-static enum svc_code hash_state(struct runner *r, uint32_t position, struct svc_err *err)
+enum svc_code vfy_hash_state(const struct vfy_rig *rig, uint32_t position,
+			     struct vfy_hash128 *state, struct svc_err *err)
 {
-	const struct model_config *c = &r->info->config;
+	const struct model_config *c = &vfy_rig_info(rig)->config;
+	uint8_t vector[KERNELS_MAX_HEAD_DIM * 4];
 	XXH3_state_t *hash = XXH3_createState();
 	if (!hash)
 		return svc_fail_errno(err, __func__, "no memory for a hash");
 	XXH3_128bits_reset(hash);
-	XXH3_128bits_update(hash, &r->state, sizeof r->state);
+	XXH3_128bits_update(hash, state, sizeof *state);
 	for (uint32_t layer = 0; layer < c->n_layers; layer++) {
 		for (uint32_t part = 0; part < 2 * c->n_kv_heads; part++) {
-			vfy_rig_read_kv(r->pass->rig, position, layer, part, r->vector);
-			XXH3_128bits_update(hash, r->vector,
-					    c->head_dim * vfy_rig_kv_bytes(r->pass->rig));
+			vfy_rig_read_kv(rig, position, layer, part, vector);
+			XXH3_128bits_update(hash, vector, c->head_dim * vfy_rig_kv_bytes(rig));
 		}
 	}
 	XXH128_hash_t digest = XXH3_128bits_digest(hash);
 	XXH3_freeState(hash);
-	r->state = (struct vfy_hash128){digest.low64, digest.high64};
-	r->trace.state[position] = r->state;
+	*state = (struct vfy_hash128){digest.low64, digest.high64};
 	return SVC_OK;
+}
+
+struct vfy_hash128 vfy_hash_logits(const float *logits, uint32_t n)
+{
+	XXH128_hash_t digest = XXH3_128bits(logits, n * sizeof *logits);
+	return (struct vfy_hash128){digest.low64, digest.high64};
 }
 
 static void add_record(const struct runner *r, struct vfy_record head, const void *data)
@@ -159,9 +165,8 @@ static void top_of(const float *logits, uint32_t n, uint8_t ret_bytes[VFY_TOP_CO
 static void add_logits(struct runner *r, uint32_t position, const float *logits)
 {
 	uint32_t vocab = r->info->config.n_vocab;
-	XXH128_hash_t digest = XXH3_128bits(logits, vocab * sizeof *logits);
 	struct vfy_hash128 *hash = &r->trace.logits[position];
-	*hash = (struct vfy_hash128){digest.low64, digest.high64};
+	*hash = vfy_hash_logits(logits, vocab);
 	if (!r->pass->recorder)
 		return;
 	struct vfy_record head = {
@@ -189,9 +194,10 @@ static enum svc_code take_step(struct runner *r, uint32_t pos, uint32_t n, uint3
 {
 	const struct vfy_pass *pass = r->pass;
 	for (uint32_t position = pos; position < pos + n; position++) {
-		enum svc_code code = hash_state(r, position, err);
+		enum svc_code code = vfy_hash_state(pass->rig, position, &r->state, err);
 		if (code)
 			return code;
+		r->trace.state[position] = r->state;
 		struct vfy_record head = {.position = position,
 					  .layer = r->info->config.n_layers,
 					  .checkpoint = VFY_STATE_HASH,
@@ -218,7 +224,8 @@ static enum svc_code run_step(struct runner *r, uint32_t pos, uint32_t n, struct
 				.n = n,
 				.n_logits = logits_wanted(pass, pos, n),
 				.logits = r->logits,
-				.hooks = &r->hooks};
+				.hooks = &r->hooks,
+				.alone = pass->alone};
 	enum svc_code code = vfy_rig_feed(pass->rig, &feed, err);
 	if (!code)
 		code = take_step(r, pos, n, feed.n_logits, err);
@@ -245,7 +252,6 @@ enum svc_code vfy_pass_run(const struct vfy_pass *pass, struct vfy_trace *ret_tr
 	if (!code && pass->recorder && !pass->emit)
 		code = vfy_recorder_finish(pass->recorder, err);
 	free(r.logits);
-	free(r.vector);
 	if (!code && ret_trace)
 		*ret_trace = r.trace;
 	else

@@ -24,6 +24,8 @@ struct vfy_pass {
 	uint32_t n_new;	   /* tokens behind the prompt; the last one is not fed */
 	bool forced;	   /* all tokens are given; else those behind the prompt are the argmax */
 	bool all_logits;   /* of prompt positions, too */
+	bool alone;	   /* without the rig's neighbours */
+	uint32_t prompt_chunk; /* prompt positions per step; 0: the rig's */
 	uint32_t answer_chunk; /* forced positions behind the prompt per step; 1: one by one */
 	struct vfy_recorder *recorder; /* NULL: none */
 	/* Other arithmetic, a seeded fault; NULL: none. Its probe is replaced by the recorder's. */
@@ -33,6 +35,11 @@ struct vfy_pass {
 	enum svc_code (*emit)(void *context, struct vfy_recorder *recorder, struct svc_err *err);
 	void *context;
 };
+/* *state goes on over a position's keys and values, layer by layer. SVC_NO_MEMORY. */
+SVC_CHECKED enum svc_code vfy_hash_state(const struct vfy_rig *rig, uint32_t position,
+					 struct vfy_hash128 *state, struct svc_err *err);
+struct vfy_hash128 vfy_hash_logits(const float *logits, uint32_t n);
+
 /* The positions that a pass feeds. */
 uint32_t vfy_pass_fed(const struct vfy_pass *pass);
 

@@ -171,7 +171,7 @@ static void feed_neighbour(struct vfy_rig *rig, uint32_t s)
 enum svc_code vfy_rig_feed(struct vfy_rig *rig, const struct vfy_feed *feed, struct svc_err *err)
 {
 	const struct engine_info *info = engine_info(rig->engine);
-	uint32_t n_seqs = 1 + rig->config.neighbours;
+	uint32_t n_seqs = feed->alone ? 1 : 1 + rig->config.neighbours;
 	rig->seqs[0] = (struct engine_seq){.tokens = feed->tokens,
 					   .n_tokens = feed->n,
 					   .pos = feed->pos,

@@ -36,6 +36,7 @@ struct vfy_feed {
 	uint32_t pos, n, n_logits;
 	float *logits;
 	const struct engine_hooks *hooks; /* NULL is fine */
+	bool alone;			  /* without the neighbours */
 };
 SVC_CHECKED enum svc_code vfy_rig_feed(struct vfy_rig *rig, const struct vfy_feed *feed,
 				       struct svc_err *err);

@@ -1,0 +1,174 @@
+/* lockstep verify histogram, prefill. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/verify.h"
+#include "cli/verify_side.h"
+#include "verify/histogram.h"
+#include "verify/prefill.h"
+#include "verify/report.h"
+
+static const struct opt path_options[] = {
+	{"model", OPT_STRING, "", 0, 0, NULL, "GGUF file"},
+	{"family", OPT_STRING, "a16-v1", 0, 0, NULL, "arithmetic family; seq and bat, too"},
+	{"isa", OPT_STRING, "auto", 0, 0, NULL, "instruction set"},
+	{"threads", OPT_INT, "0", 0, 256, NULL, "compute threads; 0: one per core"},
+	{"ctx", OPT_INT, "0", 0, 1 << 22, NULL, "positions; 0: as many as the tokens need"},
+	{"chunk", OPT_INT, "64", 1, 512, NULL, "prompt positions per step"},
+	{0},
+};
+
+static const struct opt histogram_options[] = {
+	{"tokens", OPT_INT, "64", 2, 1 << 20, NULL, "greedy tokens behind the prompt"},
+	{"neighbours", OPT_INT, "7", 1, 63, NULL, "of the batched path"},
+	{"draft", OPT_INT, "8", 1, 63, NULL, "tokens of a draft, at most, on the speculative path"},
+	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
+	{0},
+};
+
+static const struct opt prefill_options[] = {
+	{"neighbours", OPT_INT, "0", 0, 0, NULL, "none here"},
+	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
+	{0},
+};
+
+/* ---- histogram */
+
+static void print_histogram(const char *family, const struct vfy_histogram *paths)
+{
+	printf("%s, fed back through ordinary decode:\n  %-12s %9s %8s %7s %10s %6s %6s %6s %6s  "
+	       "%s\n",
+	       family, "path", "positions", "nonzero", "rate", "worst gap", "<=0.1", "<=0.5",
+	       "<=2.0", ">2.0", "state and logits of plain decoding");
+	for (int p = 0; p < VFY_PATH_COUNT; p++) {
+		const struct vfy_histogram *h = &paths[p];
+		printf("  %-12s %9" PRIu32 " %8" PRIu32 " %6.2f%% %10.4g %6" PRIu32 " %6" PRIu32
+		       " %6" PRIu32 " %6" PRIu32,
+		       vfy_path_name((enum vfy_path)p), h->positions, h->nonzero,
+		       h->positions ? 100.0 * h->nonzero / h->positions : 0.0, h->worst,
+		       h->up_to_0_1, h->up_to_0_5, h->up_to_2, h->above_2);
+		if (h->identical == UINT32_MAX)
+			printf("  other tokens");
+		else
+			printf("  %" PRIu32 "/%" PRIu32, h->identical, paths[VFY_PLAIN].identical);
+		if (h->drafted)
+			printf("  (%" PRIu32 " of %" PRIu32 " drafted tokens accepted)",
+			       h->accepted, h->drafted);
+		printf("\n");
+	}
+}
+
+static json_t *histogram_json(const struct vfy_histogram *paths)
+{
+	json_t *object = json_object();
+	for (int p = 0; p < VFY_PATH_COUNT; p++) {
+		const struct vfy_histogram *h = &paths[p];
+		bool same = h->identical != UINT32_MAX;
+		json_object_set_new(
+			object, vfy_path_name((enum vfy_path)p),
+			json_pack("{s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o}",
+				  "positions", (json_int_t)h->positions, "nonzero",
+				  (json_int_t)h->nonzero, "worst", vfy_json_real(h->worst),
+				  "worst_position", (json_int_t)h->worst_position, "up_to_0.1",
+				  (json_int_t)h->up_to_0_1, "up_to_0.5", (json_int_t)h->up_to_0_5,
+				  "up_to_2.0", (json_int_t)h->up_to_2, "above_2.0",
+				  (json_int_t)h->above_2, "drafted", (json_int_t)h->drafted,
+				  "accepted", (json_int_t)h->accepted, "same_tokens_as_plain", same,
+				  "identical_positions",
+				  same ? json_integer(h->identical) : json_null()));
+	}
+	return object;
+}
+
+static enum svc_code read_side(const struct opt_set *options, struct vfy_side *side,
+			       int32_t **ret_prompt, uint32_t *ret_count, struct svc_err *err)
+{
+	enum svc_code code = verify_read_config(options, &side->config, err);
+	code = code ? code
+		    : verify_read_prompt(options, side->config.model, ret_prompt, ret_count, err);
+	vfy_side_family(side, opt_string(options, "family"));
+	return code;
+}
+
+/* Nothing differs: all gaps are 0, all streams the same with the same states and logits. */
+static bool is_flat(const struct vfy_histogram *paths)
+{
+	bool flat = true;
+	for (int p = 0; p < VFY_PATH_COUNT; p++)
+		flat &= paths[p].nonzero == 0 && paths[p].identical == paths[VFY_PLAIN].identical;
+	return flat;
+}
+
+int verify_histogram(int argc, char **argv)
+{
+	const struct opt_source source = {
+		"lockstep verify histogram",
+		"how far would ordinary decode have chosen otherwise, by path",
+		{path_options, verify_prompt_options, histogram_options},
+		false};
+	struct opt_set *options = NULL;
+	struct svc_err err = {0};
+	struct vfy_histogram_job job = {0};
+	struct vfy_histogram paths[VFY_PATH_COUNT] = {{0}};
+	int32_t *prompt = NULL;
+	int status;
+	if (!cli_options(&source, argc, argv, &options, &status))
+		return status;
+	enum svc_code code = read_side(options, &job.side, &prompt, &job.n_prompt, &err);
+	job.prompt = prompt;
+	job.n_new = (uint32_t)opt_int(options, "tokens");
+	job.draft = (uint32_t)opt_int(options, "draft");
+	if (job.side.config.ctx == 0)
+		job.side.config.ctx = job.n_prompt + job.n_new;
+	if (job.side.config.chunk <= job.draft)
+		job.side.config.chunk = job.draft + 1;
+	code = code ? code : vfy_histogram_run(&job, paths, &err);
+	if (!code && opt_bool(options, "json"))
+		verify_print_json(histogram_json(paths));
+	else if (!code)
+		print_histogram(opt_string(options, "family"), paths);
+	free(prompt);
+	opt_free(options);
+	return code ? cli_fail(&err) : is_flat(paths) ? VERIFY_SAME : VERIFY_DIFFERENT;
+}
+
+/* ---- prefill */
+
+int verify_prefill(int argc, char **argv)
+{
+	const struct opt_source source = {"lockstep verify prefill",
+					  "a prompt in batches of --chunk against one by one",
+					  {path_options, verify_prompt_options, prefill_options},
+					  false};
+	struct opt_set *options = NULL;
+	struct svc_err err = {0};
+	struct vfy_side side = {0};
+	struct vfy_prefill_result result = {0};
+	int32_t *prompt = NULL;
+	uint32_t n_prompt = 0;
+	int status;
+	if (!cli_options(&source, argc, argv, &options, &status))
+		return status;
+	enum svc_code code = read_side(options, &side, &prompt, &n_prompt, &err);
+	side.rows = side.config.chunk;
+	if (side.config.ctx == 0)
+		side.config.ctx = n_prompt;
+	code = code ? code : vfy_prefill(&side, prompt, n_prompt, &result, &err);
+	if (!code && opt_bool(options, "json")) {
+		json_t *root = vfy_verdict_json(&result.verdict);
+		json_object_set_new(root, "seconds_batched", vfy_json_real(result.seconds_batched));
+		json_object_set_new(root, "seconds_single", vfy_json_real(result.seconds_single));
+		verify_print_json(root);
+	} else if (!code) {
+		vfy_verdict_print(&result.verdict, "batched vs one by one", stdout);
+		printf("%" PRIu32 " positions: %.3f s batched, %.3f s one by one\n", n_prompt,
+		       result.seconds_batched, result.seconds_single);
+	}
+	free(prompt);
+	opt_free(options);
+	if (code)
+		return cli_fail(&err);
+	return vfy_verdict_is_identical(&result.verdict) ? VERIFY_SAME : VERIFY_DIFFERENT;
+}
