@@ -125,7 +125,7 @@ static enum svc_code render_chat(const struct tok *tok, const char *message,
 				      "--chat: this model has no chat template; use --prompt");
 	enum svc_code code = tmpl_compile(source, &tmpl, err);
 	if (!code) {
-		const struct prompt_source prompt_source = {tok, tmpl, 0};
+		const struct prompt_source prompt_source = {.tok = tok, .tmpl = tmpl};
 		buf_print(&chat, "{\"messages\":[{\"role\":\"user\",\"content\":");
 		buf_json_string(&chat, span_of(message));
 		buf_print(&chat, "}],\"add_generation_prompt\":true}");

@@ -171,39 +171,6 @@ enum svc_code gw_read_messages(struct gw_reading *reading, const char *name, jso
 	return SVC_OK;
 }
 
-enum svc_code gw_read_tools(struct gw_reading *reading, const char *name, json_t *value)
-{
-	if (!json_is_array(value))
-		return gw_wrong(reading, name, "tools must be an array");
-	for (size_t i = 0; i < json_array_size(value); i++) {
-		const json_t *tool = json_array_get(value, i);
-		const json_t *type = json_object_get(tool, "type");
-		const json_t *function = json_object_get(tool, "function");
-		if (!json_is_string(type) || !span_is(gw_json_span(type), "function") ||
-		    !json_is_string(json_object_get(function, "name")))
-			return gw_wrong(
-				reading, name,
-				"tools: entry %zu must be an object with type \"function\" and "
-				"an object function with a string name",
-				i);
-	}
-	if (json_array_size(value) > 0)
-		reading->tools = value;
-	return SVC_OK;
-}
-
-/* The answer's text isn't steered towards a call, so only what asks for nothing is accepted. */
-enum svc_code gw_read_tool_choice(struct gw_reading *reading, const char *name, json_t *value)
-{
-	if (!json_is_string(value) && !json_is_object(value))
-		return gw_wrong(reading, name, "tool_choice must be a string or an object");
-	struct span choice = gw_json_span(value);
-	if (json_is_string(value) && (span_is(choice, "auto") || span_is(choice, "none")))
-		return SVC_OK;
-	return svc_fail_param(reading->err, SVC_UNSUPPORTED, name,
-			      "tool_choice: only \"auto\" and \"none\" are supported");
-}
-
 static enum svc_code trust_check(struct gw_reading *reading, const char *name)
 {
 	if (reading->limits->trust_request_template)

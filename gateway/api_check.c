@@ -88,6 +88,8 @@ enum svc_code gw_request_check(struct gw_reading *reading)
 		if (code == SVC_OK)
 			code = length_check(reading);
 		if (code == SVC_OK)
+			code = gw_tools_check(reading);
+		if (code == SVC_OK)
 			code = gw_constraint_build(reading);
 	}
 	if (code == SVC_OK && reading->messages)

@@ -160,44 +160,56 @@ enum svc_code gw_read_structured(struct gw_reading *reading, const char *name, j
 
 /* ---- the grammar ---- */
 
-static enum svc_code choices_put(struct gw_reading *reading, struct gr_writer *writer)
+static enum svc_code choices_put(struct gw_reading *reading, struct gr_writer *writer,
+				 const char *rule)
 {
 	const json_t *list = reading->constraint.value;
 	size_t n = json_array_size(list);
 	struct span *texts = arena_alloc(&reading->request->arena, n * sizeof *texts);
-	struct buf rule = {0};
+	struct buf item = {0};
 	if (!texts)
 		return gw_no_memory(reading);
 	for (size_t i = 0; i < n; i++)
 		texts[i] = gw_json_span(json_array_get(list, i));
-	gr_put_choices(writer, &rule, texts, n);
-	buf_print(&writer->out, "root ::= ");
-	buf_span(&writer->out, (struct span){rule.ptr, rule.len});
-	writer->out.failed |= rule.failed;
-	buf_free(&rule);
+	gr_put_choices(writer, &item, texts, n);
+	buf_print(&writer->out, "%s ::= ", rule);
+	buf_span(&writer->out, (struct span){item.ptr, item.len});
+	buf_print(&writer->out, "\n");
+	writer->out.failed |= item.failed;
+	buf_free(&item);
 	return SVC_OK;
 }
 
-static enum svc_code grammar_put(struct gw_reading *reading, struct gr_writer *writer)
+static enum svc_code regex_put(struct gw_reading *reading, struct buf *out, const char *rule)
+{
+	buf_print(out, "%s ::= ", rule);
+	enum svc_code code = gr_put_regex(out, gw_json_span(reading->constraint.value),
+					  GR_REGEX_WHOLE, reading->err);
+	buf_print(out, "\n");
+	return code;
+}
+
+/* Adds the rule of what the answer's text must be. */
+static enum svc_code bound_put(struct gw_reading *reading, struct gr_writer *writer,
+			       const char *rule)
 {
 	const struct gw_constraint *constraint = &reading->constraint;
-	struct buf *out = &writer->out;
 	switch (constraint->bound) {
 	case GW_BOUND_OBJECT:
-		gr_put_json_rules(out);
-		buf_print(out, "root ::= json-object\n");
+		buf_print(&writer->out, "%s ::= json-object\n", rule);
 		break;
 	case GW_BOUND_SCHEMA:
-		gr_put_json_rules(out);
-		return gr_put_schema(writer, "root", constraint->value, reading->err);
+		return gr_put_schema(writer, rule, constraint->value, reading->err);
 	case GW_BOUND_REGEX:
-		buf_print(out, "root ::= ");
-		return gr_put_regex(out, gw_json_span(constraint->value), GR_REGEX_WHOLE,
-				    reading->err);
+		return regex_put(reading, &writer->out, rule);
 	case GW_BOUND_CHOICE:
-		return choices_put(reading, writer);
+		return choices_put(reading, writer, rule);
 	case GW_BOUND_GRAMMAR:
-		buf_span(out, gw_json_span(constraint->value));
+		if (reading->tools)
+			return gw_wrong(reading, constraint->param,
+					"a grammar beside tools is not supported");
+		buf_clear(&writer->out);
+		buf_span(&writer->out, gw_json_span(constraint->value));
 		break;
 	case GW_BOUND_NONE:
 		break;
@@ -205,27 +217,53 @@ static enum svc_code grammar_put(struct gw_reading *reading, struct gr_writer *w
 	return SVC_OK;
 }
 
+static enum svc_code grammar_put(struct gw_reading *reading, struct gr_writer *writer)
+{
+	bool bound = reading->constraint.bound != GW_BOUND_NONE;
+	enum svc_code code = SVC_OK;
+	gr_put_json_rules(&writer->out);
+	if (bound)
+		code = bound_put(reading, writer, reading->tools ? "content" : "root");
+	if (code == SVC_OK && reading->tools)
+		code = gw_tools_build(reading, writer, bound);
+	return code;
+}
+
+/* Compiles what was written once, for what is wrong with it. */
+static enum svc_code grammar_check(struct gw_reading *reading, const struct buf *text)
+{
+	struct gr_grammar *grammar = NULL;
+	if (text->failed)
+		return gw_wrong(reading, "", "its grammar has more than %u bytes", GR_TEXT_MAX);
+	enum svc_code code =
+		gr_compile((struct span){text->ptr, text->len}, &grammar, reading->err);
+	gr_free(grammar);
+	return code;
+}
+
 enum svc_code gw_constraint_build(struct gw_reading *reading)
 {
-	const char *param = reading->constraint.param;
+	const struct gw_constraint *constraint = &reading->constraint;
+	const char *param = constraint->bound == GW_BOUND_NONE ? "tools" : constraint->param;
 	struct gr_writer writer = {0};
-	struct gr_grammar *grammar = NULL;
-	if (reading->constraint.bound == GW_BOUND_NONE)
+	if (constraint->bound == GW_BOUND_NONE &&
+	    !(reading->tools && reading->request->endpoint == GW_CHAT))
 		return SVC_OK;
 	enum svc_code code = grammar_put(reading, &writer);
-	if (code == SVC_OK && writer.out.failed)
-		code = gw_wrong(reading, param, "its grammar has more than %u bytes", GR_TEXT_MAX);
 	if (code == SVC_OK)
-		code = gr_compile((struct span){writer.out.ptr, writer.out.len}, &grammar,
-				  reading->err);
-	gr_free(grammar);
+		code = grammar_check(reading, &writer.out);
 	if (code != SVC_OK) {
 		buf_free(&writer.out);
+		if (strncmp(reading->err->msg, "tools[", 6) == 0)
+			param = "tools";
 		snprintf(reading->err->param, sizeof reading->err->param, "%s", param);
 		if (strncmp(reading->err->msg, param, strlen(param)) != 0)
 			svc_err_prefix(reading->err, "%s", param);
 		return code;
 	}
+	/* A bound answer has no reasoning before it. */
+	if (constraint->bound != GW_BOUND_NONE)
+		reading->request->thinks = false;
 	reading->request->grammar_text = writer.out.ptr;
 	reading->request->grammar = (struct span){writer.out.ptr, writer.out.len};
 	return SVC_OK;

@@ -87,6 +87,7 @@ static const struct param params[] = {
 	LOCAL("add_generation_prompt", CONVERSE, KIND_BOOL, add_generation_prompt, 0, 1, 1),
 	CUSTOM("tools", CONVERSE, gw_read_tools),
 	CUSTOM("tool_choice", GW_CHAT, gw_read_tool_choice),
+	LOCAL("parallel_tool_calls", GW_CHAT, KIND_BOOL, parallel_calls, 0, 1, 1),
 	CUSTOM("response_format", GENERATE, gw_read_response_format),
 	CUSTOM("structured_outputs", GENERATE, gw_read_structured),
 	CUSTOM("guided_json", GENERATE, gw_read_guided_json),
@@ -100,7 +101,6 @@ static const struct param params[] = {
 
 	CUSTOM("user", EVERY, gw_read_user),
 	IGNORED("metadata"),
-	IGNORED("parallel_tool_calls"),
 	IGNORED("prompt_cache_key"),
 	IGNORED("prompt_cache_retention"),
 	IGNORED("safety_identifier"),

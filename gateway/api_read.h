@@ -1,6 +1,7 @@
 /* gateway/api_read.h: what the files that read a request's JSON share. Internal to api_*.c. */
 #pragma once
 #include "gateway/api_request.h"
+#include "gateway/tools.h"
 
 /* What the answer must be; the parameters that say so differ only in their form. */
 enum gw_bound {
@@ -32,6 +33,9 @@ struct gw_reading {
 	bool has_stream_options;
 	size_t argument_bytes;
 	struct gw_constraint constraint;
+	enum gw_tool_choice tool_choice;
+	const char *tool_name; /* GW_TOOL_NAMED */
+	bool parallel_calls;
 };
 
 /* Reads one parameter that is neither a number nor a boolean. */
@@ -54,12 +58,18 @@ enum svc_code gw_read_ids(struct gw_reading *reading, const char *name, const js
 
 /* api_chat.c */
 enum svc_code gw_read_messages(struct gw_reading *reading, const char *name, json_t *value);
-enum svc_code gw_read_tools(struct gw_reading *reading, const char *name, json_t *value);
-enum svc_code gw_read_tool_choice(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_template(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_template_kwargs(struct gw_reading *reading, const char *name, json_t *value);
 /* The conversation, normalised, as the JSON text that the tokenizer gets. */
 enum svc_code gw_chat_build(struct gw_reading *reading);
+
+/* api_tools.c */
+enum svc_code gw_read_tools(struct gw_reading *reading, const char *name, json_t *value);
+enum svc_code gw_read_tool_choice(struct gw_reading *reading, const char *name, json_t *value);
+/* What tools and tool_choice say together; drops the tools that aren't to be called. */
+enum svc_code gw_tools_check(struct gw_reading *reading);
+/* Adds the grammar of calls; content: the rule of that name is there. */
+enum svc_code gw_tools_build(struct gw_reading *reading, struct gr_writer *writer, bool content);
 
 /* api_constraint.c */
 enum svc_code gw_read_response_format(struct gw_reading *reading, const char *name, json_t *value);

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/span.h"
+#include "shm/vocab.h"
 
 /* The sampler has the same limits. */
 #define GW_STOPS_MAX	  16u
@@ -46,8 +47,10 @@ struct gw_api_limits {
 	const char *model_aliases;
 	uint32_t n_vocab;
 	uint32_t ctx;
-	uint32_t max_choices; /* n times prompts */
-	bool strict;	      /* unknown parameters are refused */
+	uint32_t max_choices;	/* n times prompts */
+	enum vocab_tools tools; /* what the model's chat template shows */
+	bool thinks;
+	bool strict; /* unknown parameters are refused */
 	bool trust_request_template;
 };
 
@@ -85,6 +88,9 @@ struct gw_request {
 	size_t n_prompts, n_tokens;
 	struct span chat;
 	struct span grammar; /* of the answer, in its text form (grammar/grammar.h); empty: none */
+	enum vocab_tools tools; /* the form of calls */
+	bool calls;		/* the answer may call tools */
+	bool thinks;		/* it may begin with <think> */
 	int64_t top_logprobs;
 	enum gw_endpoint endpoint;
 	bool has_seed, ignore_eos;

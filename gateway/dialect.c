@@ -54,7 +54,7 @@ static void openai_finish(const struct gw_render *render, uint32_t choice,
 {
 	struct buf json = {0};
 	const struct gw_render inner = {.out = &json, .meta = render->meta, .vocab = render->vocab};
-	gw_render_finish(&inner, choice, view->finish);
+	gw_render_finish(&inner, choice, view);
 	frame(render, &json);
 }
 

@@ -19,14 +19,17 @@ static const struct flag flags[] = {
 	{"special", offsetof(struct gw_shape, meta.keep_special)},
 	{"stored", offsetof(struct gw_shape, meta.stored)},
 	{"instructed", offsetof(struct gw_shape, meta.instructed)},
+	{"calls", offsetof(struct gw_shape, meta.calls)},
+	{"thinks", offsetof(struct gw_shape, meta.thinks)},
 };
 
 #define N_FLAGS (sizeof flags / sizeof *flags)
 
 void gw_shape_print(struct buf *out, const struct gw_shape *shape)
 {
-	buf_print(out, "{\"endpoint\":%u,\"created\":%" PRId64 ",\"n\":%" PRIu32,
-		  (unsigned)shape->endpoint, shape->meta.created_s, shape->meta.n);
+	buf_print(out, "{\"endpoint\":%u,\"created\":%" PRId64 ",\"n\":%" PRIu32 ",\"tools\":%u",
+		  (unsigned)shape->endpoint, shape->meta.created_s, shape->meta.n,
+		  (unsigned)shape->meta.tools);
 	for (size_t i = 0; i < N_FLAGS; i++)
 		buf_print(out, ",\"%s\":%s", flags[i].name,
 			  *(const bool *)((const char *)shape + flags[i].offset) ? "true"
@@ -51,6 +54,9 @@ enum svc_code gw_shape_read(struct span text, struct gw_shape *ret_shape, struct
 	good = good && json_is_integer(form) && json_integer_value(form) >= 0 &&
 	       json_integer_value(form) < GW_FORM_COUNT && previous &&
 	       strlen(previous) < sizeof shape.meta.previous;
+	const json_t *tools = json_object_get(json, "tools");
+	good = good && json_is_integer(tools) && json_integer_value(tools) >= 0 &&
+	       json_integer_value(tools) < VOCAB_TOOLS_COUNT;
 	for (size_t i = 0; good && i < N_FLAGS; i++) {
 		const json_t *flag = json_object_get(json, flags[i].name);
 		good = json_is_boolean(flag);
@@ -62,6 +68,7 @@ enum svc_code gw_shape_read(struct span text, struct gw_shape *ret_shape, struct
 		shape.meta.n = (uint32_t)json_integer_value(n);
 		shape.meta.form = (enum gw_form)json_integer_value(form);
 		snprintf(shape.meta.previous, sizeof shape.meta.previous, "%s", previous);
+		shape.meta.tools = (enum vocab_tools)json_integer_value(tools);
 		shape.meta.created_s = json_integer_value(json_object_get(json, "created"));
 	}
 	json_decref(json);

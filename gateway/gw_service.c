@@ -235,6 +235,8 @@ static void vocab_look(struct gateway *gateway)
 		       svc->run.vocab.bytes - sizeof(struct seg_header), &gateway->vocab,
 		       &err) == SVC_OK) {
 		gateway->has_vocab = true;
+		gateway->limits.tools = gateway->vocab.tools;
+		gateway->limits.thinks = gateway->vocab.thinks;
 		return;
 	}
 	log_err(&err);

@@ -67,11 +67,12 @@ static void ids_print(struct buf *out, const int32_t *ids, uint32_t n)
 	buf_print(out, "]");
 }
 
-static const char *finish_name(enum body_finish finish)
+/* called: the answer calls tools. */
+static const char *finish_name(enum body_finish finish, bool called)
 {
 	switch (finish) {
 	case FINISH_STOP:
-		return "\"stop\"";
+		return called ? "\"tool_calls\"" : "\"stop\"";
 	case FINISH_LENGTH:
 		return "\"length\"";
 	case FINISH_NONE:
@@ -101,14 +102,14 @@ static void chunk_begin(const struct gw_render *render, uint32_t choice)
 	buf_print(render->out, "{\"index\":%" PRIu32 ",", choice);
 }
 
-static void choice_end(const struct gw_render *render, enum body_finish finish)
+static void choice_end(const struct gw_render *render, enum body_finish finish, bool called)
 {
-	buf_print(render->out, ",\"finish_reason\":%s}", finish_name(finish));
+	buf_print(render->out, ",\"finish_reason\":%s}", finish_name(finish, called));
 }
 
-static void chunk_end(const struct gw_render *render, enum body_finish finish)
+static void chunk_end(const struct gw_render *render, enum body_finish finish, bool called)
 {
-	choice_end(render, finish);
+	choice_end(render, finish, called);
 	buf_print(render->out, "]%s", render->meta->include_usage ? ",\"usage\":null" : "");
 }
 
@@ -125,7 +126,7 @@ static void opening_chat(const struct gw_render *render, uint32_t choice,
 	chunk_begin(render, choice);
 	buf_print(render->out,
 		  "\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null");
-	chunk_end(render, FINISH_NONE);
+	chunk_end(render, FINISH_NONE, false);
 	if (render->meta->token_ids) {
 		buf_print(render->out, ",\"prompt_token_ids\":");
 		ids_print(render->out, view->ids, view->n_prompt);
@@ -155,7 +156,7 @@ static void opening_echo(const struct gw_render *render, uint32_t choice,
 	else
 		buf_print(render->out, "null");
 	prompt_ids_member(render, view);
-	chunk_end(render, FINISH_NONE);
+	chunk_end(render, FINISH_NONE, false);
 	buf_print(render->out, "}");
 	render->out->failed |= text.failed;
 	buf_free(&text);
@@ -169,14 +170,35 @@ void gw_render_opening(const struct gw_render *render, uint32_t choice, const st
 		opening_echo(render, choice, view);
 }
 
+static void delta_put(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
+		      uint32_t k)
+{
+	struct gw_said said = {0};
+	buf_print(render->out, "\"delta\":{");
+	if (gw_speaks(render->meta)) {
+		(void)gw_said_by_token(render, view, k, &said);
+		gw_said_print(render, choice, &said);
+	} else {
+		buf_print(render->out, "\"content\":");
+		buf_json_string(render->out, gw_view_text(view, k));
+	}
+	buf_print(render->out, "}");
+	render->out->failed |= said.failed;
+	gw_said_free(&said);
+}
+
 void gw_render_token(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
 		     uint32_t k, size_t width)
 {
 	const struct gw_meta *meta = render->meta;
 	chunk_begin(render, choice);
-	buf_print(render->out, meta->chat ? "\"delta\":{\"content\":" : "\"text\":");
-	buf_json_string(render->out, gw_view_text(view, k));
-	buf_print(render->out, "%s,\"logprobs\":", meta->chat ? "}" : "");
+	if (meta->chat) {
+		delta_put(render, choice, view, k);
+	} else {
+		buf_print(render->out, "\"text\":");
+		buf_json_string(render->out, gw_view_text(view, k));
+	}
+	buf_print(render->out, ",\"logprobs\":");
 	if (!meta->logprobs)
 		buf_print(render->out, "null");
 	else if (meta->chat)
@@ -190,17 +212,32 @@ void gw_render_token(const struct gw_render *render, uint32_t choice, const stru
 	}
 	if (k == 0 && !gw_render_has_opening(meta))
 		prompt_ids_member(render, view);
-	chunk_end(render, FINISH_NONE);
+	chunk_end(render, FINISH_NONE, false);
 	buf_print(render->out, "}");
 }
 
-void gw_render_finish(const struct gw_render *render, uint32_t choice, enum body_finish finish)
+void gw_render_finish(const struct gw_render *render, uint32_t choice, const struct gw_view *view)
 {
+	struct gw_said said = {0};
+	bool called = false;
 	chunk_begin(render, choice);
-	buf_print(render->out, "%s,\"logprobs\":null",
-		  render->meta->chat ? "\"delta\":{}" : "\"text\":\"\"");
-	chunk_end(render, finish);
+	if (!render->meta->chat) {
+		buf_print(render->out, "\"text\":\"\"");
+	} else if (gw_speaks(render->meta)) {
+		/* What was held back to the end. */
+		called = gw_said_at_end(render, view, &said);
+		buf_print(render->out, "\"delta\":{");
+		if (said.content.len || said.reasoning.len)
+			gw_said_print(render, choice, &said);
+		buf_print(render->out, "}");
+	} else {
+		buf_print(render->out, "\"delta\":{}");
+	}
+	buf_print(render->out, ",\"logprobs\":null");
+	chunk_end(render, view->finish, called);
 	buf_print(render->out, "}");
+	render->out->failed |= said.failed;
+	gw_said_free(&said);
 }
 
 static void usage_print(struct buf *out, const struct gw_usage *usage)
@@ -223,15 +260,23 @@ void gw_render_usage(const struct gw_render *render, const struct gw_usage *usag
 
 /* ---- the whole answer ---- */
 
-static void choice_chat(const struct gw_render *render, const struct gw_view *view)
+/* Returns whether it calls tools. */
+static bool choice_chat(const struct gw_render *render, uint32_t choice, const struct gw_view *view)
 {
-	buf_print(render->out, "\"message\":{\"role\":\"assistant\",\"content\":");
-	buf_json_string(render->out, gw_view_answer(view));
+	bool called = false;
+	buf_print(render->out, "\"message\":{\"role\":\"assistant\",");
+	if (gw_speaks(render->meta)) {
+		called = gw_message_print(render, choice, view, gw_view_answer(view));
+	} else {
+		buf_print(render->out, "\"content\":");
+		buf_json_string(render->out, gw_view_answer(view));
+	}
 	buf_print(render->out, ",\"refusal\":null},\"logprobs\":");
 	if (render->meta->logprobs)
 		gw_chat_logprobs(render, view, 0, view->n_tokens);
 	else
 		buf_print(render->out, "null");
+	return called;
 }
 
 static void choice_completion(const struct gw_render *render, const struct gw_view *view)
@@ -261,15 +306,16 @@ void gw_render_answer(const struct gw_render *render, const struct gw_view *view
 	head_print(render, meta->chat ? "chat.completion" : "text_completion");
 	for (uint32_t i = 0; i < n; i++) {
 		buf_print(render->out, "%s{\"index\":%" PRIu32 ",", i ? "," : "", i);
+		bool called = false;
 		if (meta->chat)
-			choice_chat(render, &views[i]);
+			called = choice_chat(render, i, &views[i]);
 		else
 			choice_completion(render, &views[i]);
 		if (meta->token_ids) {
 			buf_print(render->out, ",\"token_ids\":");
 			ids_print(render->out, views[i].ids + views[i].n_prompt, views[i].n_tokens);
 		}
-		choice_end(render, views[i].finish);
+		choice_end(render, views[i].finish, called);
 		usage.n_prompt += i % meta->n ? 0 : views[i].n_prompt;
 		usage.n_cached += i % meta->n ? 0 : views[i].n_cached;
 		usage.n_answer += views[i].n_tokens;

@@ -25,7 +25,10 @@ struct gw_meta {
 	bool echo;
 	bool token_ids;
 	bool keep_special;
-	uint32_t n; /* choices of each prompt */
+	bool calls; /* the text may call tools, in the form of `tools` */
+	enum vocab_tools tools;
+	bool thinks; /* it may begin with reasoning */
+	uint32_t n;  /* choices of each prompt */
 	enum gw_form form;
 	bool stored, instructed;    /* see struct gw_request */
 	char previous[GW_ID_BYTES]; /* id of the response before, or "" */
@@ -53,7 +56,7 @@ void gw_render_opening(const struct gw_render *render, uint32_t choice, const st
  */
 void gw_render_token(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
 		     uint32_t k, size_t width);
-void gw_render_finish(const struct gw_render *render, uint32_t choice, enum body_finish finish);
+void gw_render_finish(const struct gw_render *render, uint32_t choice, const struct gw_view *view);
 void gw_render_usage(const struct gw_render *render, const struct gw_usage *usage);
 
 /* Code points of the prompt's text if it is echoed, else 0; and what token k adds. */

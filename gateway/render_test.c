@@ -110,7 +110,8 @@ static void chat_events(void **state)
 		     "{\"token\":\"bytes:\\\\xa4\",\"logprob\":-1.5,\"bytes\":[164]}]}],"
 		     "\"refusal\":null},"
 		     "\"finish_reason\":null}]}");
-	gw_render_finish(&render, 3, FINISH_STOP);
+	view.finish = FINISH_STOP;
+	gw_render_finish(&render, 3, &view);
 	expect(&out, "{\"id\":\"chatcmpl-1\",\"object\":\"" CHUNK
 		     "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"stop\"}]}");
 }

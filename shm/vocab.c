@@ -2,6 +2,29 @@
 
 #include <string.h>
 
+static bool has(struct span text, const char *word)
+{
+	return memmem(text.ptr, text.len, word, strlen(word)) != NULL;
+}
+
+enum vocab_tools vocab_tools_of(struct span template_text)
+{
+	if (!has(template_text, "tools"))
+		return VOCAB_TOOLS_NONE;
+	if (has(template_text, "<tool_call>"))
+		return VOCAB_TOOLS_HERMES;
+	if (has(template_text, "[TOOL_CALLS]"))
+		return VOCAB_TOOLS_MISTRAL;
+	if (has(template_text, "\"parameters\":") || has(template_text, "python_tag"))
+		return VOCAB_TOOLS_LLAMA3;
+	return VOCAB_TOOLS_OTHER;
+}
+
+bool vocab_thinks_of(struct span template_text)
+{
+	return has(template_text, "<think>") || has(template_text, "</think>");
+}
+
 static uint64_t round8(uint64_t size)
 {
 	return (size + 7) & ~(uint64_t)7;
@@ -19,7 +42,9 @@ static struct vocab_header lay_out(const struct vocab_parts *parts)
 				 .eos_id = parts->eos_id,
 				 .unk_id = parts->unk_id,
 				 .pad_id = parts->pad_id,
-				 .strip = parts->strip};
+				 .strip = parts->strip,
+				 .tools = parts->tools,
+				 .thinks = parts->thinks};
 	for (uint32_t i = 0; i < parts->n_tokens; i++) {
 		uint32_t len = parts->offsets[i + 1] - parts->offsets[i];
 		if (len > h.max_token_bytes)
@@ -81,7 +106,8 @@ static enum svc_code check_header(const struct vocab_header *h, size_t size, str
 				"vocabulary of %llu bytes in a mapping of %zu",
 				(unsigned long long)h->total_bytes, size);
 	if (h->n_tokens == 0 || h->n_tokens > VOCAB_MAX_TOKENS || h->n_ends > VOCAB_MAX_ENDS ||
-	    h->bytes_len > VOCAB_MAX_BYTES || h->strip > VOCAB_STRIP_FIRST)
+	    h->bytes_len > VOCAB_MAX_BYTES || h->strip > VOCAB_STRIP_FIRST ||
+	    h->tools >= VOCAB_TOOLS_COUNT)
 		return svc_fail(err, SVC_CORRUPT, "vocab",
 				"vocabulary of %u tokens and %u end tokens is over a limit",
 				h->n_tokens, h->n_ends);
@@ -133,6 +159,8 @@ enum svc_code vocab_open(const void *mapping, size_t size, struct vocab *ret_voc
 			      .unk_id = h.unk_id,
 			      .pad_id = h.pad_id,
 			      .strip = (enum vocab_strip)h.strip,
+			      .tools = (enum vocab_tools)h.tools,
+			      .thinks = h.thinks == 1,
 			      .max_token_bytes = h.max_token_bytes,
 			      .model_hash = h.model_hash,
 			      .offsets = (const void *)(base + h.offsets_at),

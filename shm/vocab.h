@@ -32,6 +32,16 @@ enum vocab_strip {
 	VOCAB_STRIP_FIRST = 1, /* one leading space of the text made from the first token */
 };
 
+/* How the model's chat template shows tools and expects calls of them. */
+enum vocab_tools {
+	VOCAB_TOOLS_NONE = 0, /* it knows no tools */
+	VOCAB_TOOLS_HERMES,   /* <tool_call>{"name", "arguments"}</tool_call> */
+	VOCAB_TOOLS_LLAMA3,   /* {"name", "parameters"} */
+	VOCAB_TOOLS_MISTRAL,  /* [TOOL_CALLS] [{"name", "arguments"}, ...] */
+	VOCAB_TOOLS_OTHER,    /* some other way */
+	VOCAB_TOOLS_COUNT
+};
+
 struct vocab_header {
 	uint64_t magic;
 	uint32_t version, header_bytes;
@@ -46,7 +56,9 @@ struct vocab_header {
 	uint64_t ends_at;    /* int32_t[n_ends], ascending */
 	uint64_t flags_at;   /* uint8_t[n_tokens], enum vocab_flag */
 	uint64_t bytes_at, bytes_len;
-	uint8_t reserved[24];
+	uint32_t tools;	 /* enum vocab_tools */
+	uint32_t thinks; /* 1: answers may begin with <think> */
+	uint8_t reserved[16];
 };
 _Static_assert(sizeof(struct vocab_header) == 128, "two lines");
 
@@ -56,11 +68,17 @@ struct vocab_parts {
 	uint32_t n_tokens, n_ends;
 	int32_t bos_id, eos_id, unk_id, pad_id;
 	enum vocab_strip strip;
+	enum vocab_tools tools;
+	bool thinks;
 	const uint32_t *offsets; /* n_tokens + 1, from 0, ascending */
 	const char *bytes;
 	const uint8_t *flags;
 	const int32_t *ends; /* ascending */
 };
+
+/* What a chat template's text shows of its ways with tools and reasoning. */
+enum vocab_tools vocab_tools_of(struct span template_text);
+bool vocab_thinks_of(struct span template_text);
 
 /* Bytes that vocab_write needs; 0 if parts break a limit above. */
 size_t vocab_size(const struct vocab_parts *parts);
@@ -72,6 +90,8 @@ struct vocab {
 	uint32_t n_tokens, n_ends;
 	int32_t bos_id, eos_id, unk_id, pad_id;
 	enum vocab_strip strip;
+	enum vocab_tools tools;
+	bool thinks;
 	uint32_t max_token_bytes;
 	uint64_t model_hash;
 	const uint32_t *offsets;

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "tokenizer/tool_prompt.h"
+
 static enum svc_code pieces_of(struct prompt *prompt, struct svc_err *err)
 {
 	size_t n = prompt->rendered.piece_count;
@@ -49,6 +51,15 @@ static enum svc_code choose_template(const struct prompt_source *source, const j
 
 /* Most templates want the arguments of a tool call as an object, some the string that the API
  * sends. */
+/* A template in the request may know other tools than the model's. */
+static enum vocab_tools tools_of(const struct prompt_source *source, const json_t *chat)
+{
+	const json_t *given = json_object_get(chat, "chat_template");
+	if (!json_is_string(given))
+		return source->tools;
+	return vocab_tools_of((struct span){json_string_value(given), json_string_length(given)});
+}
+
 static enum svc_code render(const struct prompt_source *source, const json_t *chat,
 			    const struct tmpl *tmpl, struct tmpl_output *ret_output,
 			    struct svc_err *err)
@@ -95,6 +106,8 @@ enum svc_code prompt_from_chat(const struct prompt_source *source, struct span c
 				"the request's messages can't be read back");
 	}
 	enum svc_code code = choose_template(source, root, &own, &tmpl, err);
+	if (code == SVC_OK && tools_of(source, root) == VOCAB_TOOLS_NONE)
+		code = tool_prompt_add(root, err);
 	if (code == SVC_OK)
 		code = render(source, root, tmpl, &prompt.rendered, err);
 	if (code == SVC_OK)

@@ -3,12 +3,14 @@
 #pragma once
 #include <jansson.h>
 
+#include "shm/vocab.h"
 #include "tokenizer/tmpl.h"
 #include "tokenizer/tokenizer.h"
 
 struct prompt_source {
 	const struct tok *tok;
 	const struct tmpl *tmpl; /* the model's, or --chat-template's; NULL: there is none */
+	enum vocab_tools tools;	 /* that it knows */
 	int64_t now_s;
 };
 

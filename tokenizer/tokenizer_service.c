@@ -24,6 +24,8 @@ static const struct opt tokenizer_options[] = {
 struct tokenizer {
 	struct tok *tok;
 	struct tmpl *tmpl;
+	enum vocab_tools tools; /* that the template knows */
+	bool thinks;
 };
 
 struct task {
@@ -74,7 +76,7 @@ static enum svc_code read_prompt(struct task *task, struct prompt *ret_prompt, s
 				"the request's body is damaged: no text");
 	if (task->body->input != INPUT_CHAT)
 		return prompt_from_text(text, ret_prompt, err);
-	const struct prompt_source source = {tokenizer->tok, tokenizer->tmpl,
+	const struct prompt_source source = {tokenizer->tok, tokenizer->tmpl, tokenizer->tools,
 					     task->body->template_time_s};
 	return prompt_from_chat(&source, text, ret_prompt, err);
 }
@@ -249,14 +251,18 @@ static void look(struct svc *svc, uint32_t slot)
 		return;
 }
 
-static enum svc_code publish_vocab(struct svc *svc, const struct tok *tok, struct svc_err *err)
+static enum svc_code publish_vocab(struct svc *svc, const struct tokenizer *tokenizer,
+				   struct svc_err *err)
 {
+	const struct tok *tok = tokenizer->tok;
 	struct segment seg;
 	bool won = false;
 	struct svc_err none;
 	if (run_map_vocab(&svc->run, &none) == SVC_OK)
 		return SVC_OK;
 	struct vocab_parts parts = tok_vocab_parts(tok);
+	parts.tools = tokenizer->tools;
+	parts.thinks = tokenizer->thinks;
 	size_t size = vocab_size(&parts);
 	if (size == 0)
 		return svc_fail(err, SVC_UNSUPPORTED, __func__,
@@ -289,6 +295,12 @@ static enum svc_code read_file(const char *path, struct buf *ret_text, struct sv
 	return SVC_OK;
 }
 
+static void traits_note(struct tokenizer *tokenizer, struct span template_text)
+{
+	tokenizer->tools = vocab_tools_of(template_text);
+	tokenizer->thinks = vocab_thinks_of(template_text);
+}
+
 /* A model whose own template can't be compiled still serves completions: chat requests are told
  * why. */
 static enum svc_code load_template(struct svc *svc, struct tokenizer *tokenizer,
@@ -301,9 +313,10 @@ static enum svc_code load_template(struct svc *svc, struct tokenizer *tokenizer,
 	enum svc_code code = SVC_OK;
 	if (*path) {
 		code = read_file(path, &file, err);
+		text = (struct span){file.ptr ? file.ptr : "", file.len};
 		if (code == SVC_OK)
-			code = tmpl_compile((struct span){file.ptr ? file.ptr : "", file.len},
-					    &tokenizer->tmpl, err);
+			code = tmpl_compile(text, &tokenizer->tmpl, err);
+		traits_note(tokenizer, text);
 		if (code != SVC_OK)
 			svc_err_prefix(err, "%s", path);
 		buf_free(&file);
@@ -315,6 +328,8 @@ static enum svc_code load_template(struct svc *svc, struct tokenizer *tokenizer,
 		log_error(why.code,
 			  "the model's chat template is not usable, chat requests are refused: %s",
 			  why.msg);
+	else
+		traits_note(tokenizer, text);
 	return SVC_OK;
 }
 
@@ -335,7 +350,7 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	if (code == SVC_OK)
 		code = load_template(svc, tokenizer, err);
 	if (code == SVC_OK)
-		code = publish_vocab(svc, tokenizer->tok, err);
+		code = publish_vocab(svc, tokenizer, err);
 	return code;
 }
 
