@@ -125,7 +125,7 @@ def test_messages(pipeline, messages, param):
     (COMPLETIONS, {"prompt": "a", "best_of": 2}, 400, "unsupported", "best_of"),
     (COMPLETIONS, {"prompt": "a", "suffix": "b"}, 400, "unsupported", "suffix"),
     (CHAT, {**INPUT[CHAT], "response_format": {"type": "xml"}}, 400, "unsupported", "response_format"),
-    (CHAT, {**INPUT[CHAT], "tool_choice": "required"}, 400, "unsupported", "tool_choice"),
+    (CHAT, {**INPUT[CHAT], "tool_choice": "required"}, 400, "invalid_value", "tool_choice"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 400, "unsupported",
      "messages[0].content"),
     (CHAT, {**INPUT[CHAT], "chat_template": "x"}, 400, "invalid_value", "chat_template"),
