@@ -20,7 +20,7 @@ static void text_say(struct gw_speech *speech, char byte, struct gw_said *said)
 
 static struct gw_call_piece *piece_add(struct gw_said *said)
 {
-	if (said->n_pieces == said->room_pieces) {
+	if (said->n_pieces == said->room_pieces || !said->pieces) {
 		size_t room = said->room_pieces ? 2 * said->room_pieces : 4;
 		struct gw_call_piece *larger = realloc(said->pieces, room * sizeof *larger);
 		if (!larger) {
