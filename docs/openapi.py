@@ -51,10 +51,11 @@ GENERATE = {
 EVERY = {"model": TEXT, "user": {"type": "string", "maxLength": 512}}
 CONVERSE = {"messages": MESSAGES, "add_generation_prompt": FLAG, "tools": array(record()), "chat_template": TEXT,
             "chat_template_kwargs": record()}
-IGNORED = {name: ANY for name in ("metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention",
+IGNORED = {name: ANY for name in ("metadata", "prompt_cache_key", "prompt_cache_retention",
                                   "safety_identifier", "service_tier", "store")}
 CHAT = record(["messages"], **EVERY, **CONVERSE, **GENERATE, **IGNORED, max_tokens=whole(1), logprobs=FLAG,
-              top_logprobs=whole(0, 20), tool_choice={"enum": ["auto", "none"]})
+              top_logprobs=whole(0, 20), parallel_tool_calls=FLAG,
+              tool_choice=one_of({"enum": ["auto", "none", "required"]}, record(["type", "function"], type={"enum": ["function"]}, function=record(["name"], name=TEXT))))
 COMPLETIONS = record(["prompt"], **EVERY, **GENERATE, **IGNORED, prompt=one_of(TEXT, IDS, array(one_of(TEXT, IDS))),
                      max_tokens=whole(0), logprobs=whole(0, 20), echo=FLAG, best_of=whole(1, 65535), add_special_tokens=FLAG)
 TOKENIZE = record(**EVERY, **CONVERSE, prompt=TEXT, add_special_tokens=FLAG)
