@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "gateway/gw_state.h"
-#include "gateway/http_tls.h"
+#include "gateway/http/http_tls.h"
 
 #define FILES_EVERY_US 1000000u
 

@@ -1,7 +1,7 @@
 /* gateway/gw_account.h: who asks, and how much of it. What is counted stands in shared memory, so a
  * limit holds over all gateways of a run, and no death of one leaves anything counted. */
 #pragma once
-#include "gateway/http_server.h"
+#include "gateway/http/http_server.h"
 #include "gateway/keys.h"
 #include "shm/run.h"
 

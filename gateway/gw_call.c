@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "gateway/dialect.h"
+#include "gateway/api/dialect.h"
 #include "gateway/gw_state.h"
 #include "shm/trace.h"
 

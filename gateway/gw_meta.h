@@ -1,8 +1,8 @@
 /* gateway/gw_meta.h: what another gateway needs to go on with a request's answer, as JSON in the
  * body (REGION_META). What stands in the slot or the body already isn't repeated. */
 #pragma once
-#include "gateway/api_request.h"
-#include "gateway/render.h"
+#include "gateway/api/api_request.h"
+#include "gateway/api/render.h"
 
 /* A request as its answer shows it. */
 struct gw_shape {

@@ -1,9 +1,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "gateway/dialect.h"
+#include "gateway/api/dialect.h"
+#include "gateway/api/json_read.h"
 #include "gateway/gw_state.h"
-#include "gateway/json_read.h"
 
 /* A response is kept where it was made: its slot holds the conversation and the answer until the
  * room is needed or its time is up (--keep-s), and every gateway of the run can read it. */

@@ -3,15 +3,15 @@
 #pragma once
 #include <sys/queue.h>
 
-#include "gateway/api_request.h"
+#include "gateway/api/api_request.h"
+#include "gateway/api/render.h"
 #include "gateway/event_id.h"
 #include "gateway/file_stamp.h"
 #include "gateway/gw_account.h"
 #include "gateway/gw_meta.h"
-#include "gateway/http_listen.h"
-#include "gateway/http_server.h"
+#include "gateway/http/http_listen.h"
+#include "gateway/http/http_server.h"
 #include "gateway/metrics.h"
-#include "gateway/render.h"
 #include "gateway/route.h"
 #include "services/service.h"
 #include "shm/body.h"

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "gateway/dialect.h"
+#include "gateway/api/dialect.h"
+#include "gateway/api/json_read.h"
 #include "gateway/gw_state.h"
-#include "gateway/json_read.h"
 
 /* ---- requests in other forms than OpenAI's chat ---- */
 

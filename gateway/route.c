@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "gateway/api_error.h"
-#include "gateway/dialect.h"
+#include "gateway/api/api_error.h"
+#include "gateway/api/dialect.h"
 #include "gateway/guard.h"
 
 static bool path_is(struct span path, const char *route)

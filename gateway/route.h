@@ -1,7 +1,7 @@
 /* gateway/route.h: which function serves a path; answers for the paths, methods and origins that
  * none serves. */
 #pragma once
-#include "gateway/http_server.h"
+#include "gateway/http/http_server.h"
 
 struct gw_route {
 	const char *method; /* "GET" (serves HEAD too) or "POST" */

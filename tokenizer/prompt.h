@@ -4,7 +4,7 @@
 #include <jansson.h>
 
 #include "shm/vocab.h"
-#include "tokenizer/tmpl.h"
+#include "tokenizer/template/tmpl.h"
 #include "tokenizer/tokenizer.h"
 
 struct prompt_source {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tokenizer/tok_private.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 bool tok_text_trusted(const struct tok_text *text, size_t from, size_t end)
 {

@@ -5,7 +5,7 @@
 
 #include "tokenizer/tok_job.h"
 #include "tokenizer/tok_load.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 #define SHORT_WORD 48u /* symbols; up to here the next merge is found by looking at all of them */
 

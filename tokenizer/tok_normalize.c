@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "tokenizer/tok_job.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 #define MOST_GROWTH 16u /* "▁" for a space is three, NFC of one character at most three */
 

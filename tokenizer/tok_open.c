@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "tokenizer/tok_load.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 /* Tokens that end a turn, an answer or a document in one family or another. They count where a
  * vocabulary has them as added tokens. */

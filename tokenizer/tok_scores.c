@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tokenizer/tok_load.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 #define MAX_TOKEN_BYTES 1024u /* the cost is quadratic in it */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "tokenizer/tok_private.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 /* Every match_… returns the end of what it matches at `at`, or `at` if it doesn't match. */
 

@@ -8,7 +8,7 @@
 
 #include "base/buf.h"
 #include "tokenizer/tok_split.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 /* The pieces, with "/" between. */
 static void expect(struct tok_splitter splitter, const char *text, const char *wanted)

@@ -3,7 +3,7 @@
 
 #include "tokenizer/tok_job.h"
 #include "tokenizer/tok_load.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 enum svc_code tok_unigram_build(struct tok *tok, struct svc_err *err)
 {

@@ -4,7 +4,7 @@
 
 #include "tokenizer/tok_job.h"
 #include "tokenizer/tok_load.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/unicode/unicode.h"
 
 struct tok_name tok_name(struct span text)
 {

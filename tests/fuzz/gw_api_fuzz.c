@@ -3,8 +3,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "gateway/api_error.h"
-#include "gateway/api_request.h"
+#include "gateway/api/api_error.h"
+#include "gateway/api/api_request.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/buf.h"
-#include "gateway/http_parse.h"
+#include "gateway/http/http_parse.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,8 +3,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "gateway/dialect.h"
-#include "gateway/json_read.h"
+#include "gateway/api/dialect.h"
+#include "gateway/api/json_read.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "tokenizer/tmpl.h"
+#include "tokenizer/template/tmpl.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

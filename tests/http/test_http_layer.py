@@ -1,4 +1,4 @@
-"""The gateway's HTTP layer alone (gateway/http_echo.c): framing, limits, slow and odd clients."""
+"""The gateway's HTTP layer alone (gateway/http/http_echo.c): framing, limits, slow and odd clients."""
 
 import contextlib
 import json

@@ -51,7 +51,7 @@ def test_the_document_has_every_route_and_parameter():
         if path not in ("/", "/ui", "/ui/pipeline"):
             found = [each for each in document["paths"] if each == path or (path.endswith("/") and each.startswith(path + "{"))]
             assert found and method.lower() in document["paths"][found[0]], path
-    table = re.search(r"params\[\] = \{(.*?)\n\};", (REPO / "gateway/api_params.c").read_text(), re.S)[1]
+    table = re.search(r"params\[\] = \{(.*?)\n\};", (REPO / "gateway/api/api_params.c").read_text(), re.S)[1]
     names = set(re.findall(r'\b(?:BOOL|INT|REAL|LOCAL|CUSTOM|IGNORED)\(\s*"(\w+)"', table))
     known = set()
     for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):

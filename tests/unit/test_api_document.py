@@ -7,7 +7,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_every_parameter_is_documented():
-    source = (ROOT / "gateway/api_params.c").read_text()
+    source = (ROOT / "gateway/api/api_params.c").read_text()
     table = re.search(r"params\[\] = \{(.*?)\n\};", source, re.S)[1]
     names = set(re.findall(r'\b(?:BOOL|INT|REAL|LOCAL|CUSTOM|IGNORED|REFUSED)\(\s*"(\w+)"', table))
     assert len(names) > 50

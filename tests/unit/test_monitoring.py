@@ -14,7 +14,7 @@ SUFFIX = re.compile(r"_(bucket|sum|count)$")
 
 
 def metrics_there_are():
-    source = "".join(path.read_text() for path in (REPO / "gateway").glob("*.c"))
+    source = "".join(path.read_text() for path in (REPO / "gateway").rglob("*.c"))
     return set(re.findall(r'"(lockstep_[a-z_]+)"', source))
 
 

@@ -1,0 +1,98 @@
+#include "gateway/api/api_read.h"
+
+static enum svc_code input_check(struct gw_reading *reading)
+{
+	const struct gw_request *request = reading->request;
+	switch (request->endpoint) {
+	case GW_CHAT:
+	case GW_TEMPLATE:
+		if (!reading->messages)
+			return gw_wrong(reading, "messages", "messages is missing");
+		break;
+	case GW_COMPLETIONS:
+		if (!request->prompts)
+			return gw_wrong(reading, "prompt", "prompt is missing");
+		break;
+	case GW_TOKENIZE:
+		if (!reading->messages == !request->prompts)
+			return gw_wrong(reading, "prompt",
+					"give one of prompt (a string) and messages, not both");
+		if (request->prompts && (request->n_prompts > 1 || request->prompts[0].ids))
+			return gw_wrong(reading, "prompt", "prompt must be a string");
+		break;
+	case GW_DETOKENIZE:
+		if (!request->tokens)
+			return gw_wrong(reading, "tokens", "tokens is missing");
+		break;
+	}
+	return SVC_OK;
+}
+
+static enum svc_code count_check(struct gw_reading *reading)
+{
+	struct gw_request *request = reading->request;
+	uint64_t prompts = request->n_prompts ? request->n_prompts : 1;
+	if ((uint64_t)request->n * prompts > reading->limits->max_choices)
+		return gw_wrong(reading, "n", "n times the number of prompts must be at most %u",
+				reading->limits->max_choices);
+	if (reading->best_of && reading->best_of != request->n)
+		return svc_fail_param(reading->err, SVC_UNSUPPORTED, "best_of",
+				      "best_of is supported only with the same value as n");
+	if (reading->max_completion_tokens)
+		request->max_tokens = reading->max_completion_tokens;
+	if (request->max_tokens >= 0 && request->min_tokens > request->max_tokens)
+		return gw_wrong(reading, "min_tokens", "min_tokens must not be above max_tokens");
+	return SVC_OK;
+}
+
+static enum svc_code shown_check(struct gw_reading *reading)
+{
+	struct gw_request *request = reading->request;
+	if (reading->has_stream_options && !request->stream)
+		return gw_wrong(reading, "stream_options", "stream_options needs stream: true");
+	if (request->endpoint == GW_COMPLETIONS) {
+		request->logprobs = reading->top_logprobs_given >= 0;
+	} else if (reading->top_logprobs_given > 0 && !request->logprobs) {
+		return gw_wrong(reading, "top_logprobs", "top_logprobs needs logprobs: true");
+	}
+	request->top_logprobs = reading->top_logprobs_given > 0 ? reading->top_logprobs_given : 0;
+	return SVC_OK;
+}
+
+/* Prompts of ids are known in length now; for the others the tokenizer says the same. */
+static enum svc_code length_check(struct gw_reading *reading)
+{
+	const struct gw_request *request = reading->request;
+	size_t wanted = request->max_tokens >= 0 ? (size_t)request->max_tokens : 1;
+	for (size_t i = 0; i < request->n_prompts; i++) {
+		size_t n = request->prompts[i].n_ids;
+		if (n && n + wanted > reading->limits->ctx)
+			return svc_fail_param(reading->err, SVC_TOO_LONG, "prompt",
+					      "this model's maximum context length is %u tokens; "
+					      "the prompt has %zu and "
+					      "the answer may have %zu: together %zu. Shorten the "
+					      "prompt or lower "
+					      "max_tokens",
+					      reading->limits->ctx, n, wanted, n + wanted);
+	}
+	return SVC_OK;
+}
+
+enum svc_code gw_request_check(struct gw_reading *reading)
+{
+	enum svc_code code = input_check(reading);
+	if (code == SVC_OK && reading->request->endpoint & (GW_CHAT | GW_COMPLETIONS)) {
+		code = count_check(reading);
+		if (code == SVC_OK)
+			code = shown_check(reading);
+		if (code == SVC_OK)
+			code = length_check(reading);
+		if (code == SVC_OK)
+			code = gw_tools_check(reading);
+		if (code == SVC_OK)
+			code = gw_constraint_build(reading);
+	}
+	if (code == SVC_OK && reading->messages)
+		code = gw_chat_build(reading);
+	return code;
+}

@@ -1,4 +1,0 @@
-/* tokenizer/unicode_nfc.h: for unicode.c alone. */
-#pragma once
-
-void unicode_nfc_init(void);
