@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "gateway/gw_access.h"
 #include "gateway/gw_state.h"
 #include "gateway/http/http_tls.h"
 

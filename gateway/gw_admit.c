@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "gateway/gw_resume.h"
 #include "gateway/gw_state.h"
 
 /* Clocks of two machines may differ, not by this. */

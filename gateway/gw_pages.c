@@ -1,7 +1,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "gateway/gw_state.h"
+#include "gateway/gw_serve.h"
 
 void gw_serve_live(void *context, struct gw_http_exchange *exchange)
 {

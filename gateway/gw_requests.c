@@ -1,6 +1,7 @@
 #include <inttypes.h>
 
-#include "gateway/gw_state.h"
+#include "gateway/gw_access.h"
+#include "gateway/gw_serve.h"
 #include "services/slots.h"
 
 /* Requests that wait or run, for those whose they are and for administrators. Nothing of what they

@@ -3,7 +3,9 @@
 
 #include "gateway/api/dialect.h"
 #include "gateway/api/json_read.h"
-#include "gateway/gw_state.h"
+#include "gateway/gw_access.h"
+#include "gateway/gw_resume.h"
+#include "gateway/gw_serve.h"
 
 /* A response is kept where it was made: its slot holds the conversation and the answer until the
  * room is needed or its time is up (--keep-s), and every gateway of the run can read it. */

@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "gateway/gw_state.h"
+#include "gateway/gw_access.h"
+#include "gateway/gw_resume.h"
+#include "gateway/gw_serve.h"
 #include "gateway/gw_status.h"
 #include "services/slots.h"
 

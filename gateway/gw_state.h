@@ -53,13 +53,6 @@ struct gw_key {
 	struct gw_event_id at; /* the last event that the client has seen */
 };
 
-/* A request that is in the table already. */
-struct gw_found {
-	uint64_t request, content_hash;
-	uint32_t n, n_wanted;
-	struct slot_handle handles[GW_CHOICES_MAX]; /* by choice; generation 0: not found */
-};
-
 /* A request whose client has gone and may come back. */
 struct gw_detached {
 	LIST_ENTRY(gw_detached) link;
@@ -108,60 +101,12 @@ enum svc_code gw_admit(struct gateway *gateway, struct gw_http_exchange *exchang
 		       const struct gw_request *request, const struct gw_key *key,
 		       struct svc_err *err) SVC_CHECKED;
 
-/* gw_access.c: API keys and TLS. */
-enum svc_code gw_access_open(struct gateway *gateway, struct svc_err *err) SVC_CHECKED;
-void gw_access_close(struct gateway *gateway);
-/* Reads their files again if they have changed. */
-void gw_access_look(struct gateway *gateway);
-/* SVC_UNAUTHORIZED: a key is needed, and none that is valid was given. */
-enum svc_code gw_who_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
-			  struct gw_who *ret_who, struct svc_err *err) SVC_CHECKED;
-/* After gw_route_refuse has said no: replies and returns true if the request needs a key. */
-bool gw_access_refuse(const struct gateway *gateway, struct gw_http_exchange *exchange);
-
-/* gw_resume.c: requests that are there already. */
-/* Who sends a request, its Idempotency-Key and Last-Event-ID. */
-enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
-			  enum gw_endpoint endpoint, struct gw_key *ret_key,
-			  struct svc_err *err) SVC_CHECKED;
-/* Goes on with the request that key names. *ret_found false: there is none, and its Idempotency-Key
- * is free. SVC_GONE: the one that an event id names is no more. SVC_CONFLICT: it was another
- * request. */
-enum svc_code gw_resume(struct gateway *gateway, struct gw_http_exchange *exchange,
-			const struct gw_key *key, bool *ret_found, struct svc_err *err) SVC_CHECKED;
-/* Does another slot hold this Idempotency-Key, taken before this request was? */
-bool gw_key_is_taken(const struct gateway *gateway, uint64_t key_hash, uint64_t request);
-void gw_serve_stream(void *context, struct gw_http_exchange *exchange);
-/* All choices of it. */
-bool gw_request_find(const struct shm_run *run, uint64_t request, struct gw_found *ret_found);
-/* What its body says of its answer's form. */
-enum svc_code gw_shape_find(const struct gateway *gateway, const struct gw_found *found,
-			    struct gw_shape *ret_shape, struct svc_err *err) SVC_CHECKED;
-/* Its answer is kept, when it is complete, as one with an Idempotency-Key is. */
-void gw_request_keep(const struct gateway *gateway, uint32_t slot, uint64_t request);
-
 /* gw_service.c: goes on with a request that was read (code SVC_OK; it is taken), or says why it
  * wasn't. */
 void gw_serve(struct gateway *gateway, struct gw_http_exchange *exchange, enum gw_endpoint endpoint,
 	      struct gw_request *request_take, enum svc_code code, struct svc_err *err);
 
-/* gw_surface.c: Anthropic's and Ollama's paths. */
-void gw_serve_messages(void *context, struct gw_http_exchange *exchange);
-void gw_serve_count_tokens(void *context, struct gw_http_exchange *exchange);
-void gw_serve_ollama_chat(void *context, struct gw_http_exchange *exchange);
-void gw_serve_ollama_generate(void *context, struct gw_http_exchange *exchange);
-void gw_serve_ollama_tags(void *context, struct gw_http_exchange *exchange);
-void gw_serve_ollama_ps(void *context, struct gw_http_exchange *exchange);
-void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange);
-void gw_serve_ollama_version(void *context, struct gw_http_exchange *exchange);
-
-/* gw_requests.c: what runs and waits. */
-void gw_serve_requests(void *context, struct gw_http_exchange *exchange);
-void gw_serve_cancel(void *context, struct gw_http_exchange *exchange);
-
-/* gw_responses.c: OpenAI's responses, and those that are kept. */
-void gw_serve_responses(void *context, struct gw_http_exchange *exchange);
-void gw_serve_response(void *context, struct gw_http_exchange *exchange);
+/* gw_responses.c */
 /* Tells nothing of anyone else's: it holds for one account. */
 void gw_response_id_print(const struct shm_run *run, uint64_t account, uint64_t request,
 			  char id[GW_ID_BYTES]);
@@ -201,16 +146,3 @@ uint32_t gw_slots_busy(const struct gateway *gateway);
 void gw_ready_look(struct gateway *gateway);
 /* ROLE_NONE if all are there, else one that is missing. */
 enum shm_role gw_ready_missing(const struct gateway *gateway);
-
-/* gw_pages.c: what needs no pipeline. */
-void gw_serve_live(void *context, struct gw_http_exchange *exchange);
-void gw_serve_ready(void *context, struct gw_http_exchange *exchange);
-void gw_serve_models(void *context, struct gw_http_exchange *exchange);
-void gw_serve_model(void *context, struct gw_http_exchange *exchange);
-void gw_serve_metrics(void *context, struct gw_http_exchange *exchange);
-
-/* gw_ui.c: pages for a browser, and what they show. */
-void gw_serve_root(void *context, struct gw_http_exchange *exchange);
-void gw_serve_chat_page(void *context, struct gw_http_exchange *exchange);
-void gw_serve_pipeline_page(void *context, struct gw_http_exchange *exchange);
-void gw_serve_status(void *context, struct gw_http_exchange *exchange);

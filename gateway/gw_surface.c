@@ -4,7 +4,7 @@
 
 #include "gateway/api/dialect.h"
 #include "gateway/api/json_read.h"
-#include "gateway/gw_state.h"
+#include "gateway/gw_serve.h"
 
 /* ---- requests in other forms than OpenAI's chat ---- */
 

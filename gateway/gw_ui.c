@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <sys/random.h>
 
-#include "gateway/gw_state.h"
+#include "gateway/gw_serve.h"
 #include "gateway/gw_status.h"
 
 /* The files of gateway/ui, as they are, between two symbols each. */

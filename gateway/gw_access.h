@@ -1,0 +1,13 @@
+/* gateway/gw_access.h: API keys and TLS of the gateway process. Internal to gw_*.c. */
+#pragma once
+#include "gateway/gw_state.h"
+
+enum svc_code gw_access_open(struct gateway *gateway, struct svc_err *err) SVC_CHECKED;
+void gw_access_close(struct gateway *gateway);
+/* Reads their files again if they have changed. */
+void gw_access_look(struct gateway *gateway);
+/* SVC_UNAUTHORIZED: a key is needed, and none that is valid was given. */
+enum svc_code gw_who_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
+			  struct gw_who *ret_who, struct svc_err *err) SVC_CHECKED;
+/* After gw_route_refuse has said no: replies and returns true if the request needs a key. */
+bool gw_access_refuse(const struct gateway *gateway, struct gw_http_exchange *exchange);
