@@ -12,7 +12,6 @@
 #include "npu-worker/kernels/pool.h"
 #include "npu-worker/worker_private.h"
 
-#define OFFSET	     4096u /* of the region in its segment; keeps it page aligned */
 #define LOCK_POLL_US 20000u
 
 /* The region doesn't depend on the family, but on how far its position tables reach. */
@@ -28,11 +27,12 @@ static struct model_hash model_hash(const struct shm_run *run)
 				   .high = run->ctl->config.model_hash[0]};
 }
 
-static enum svc_code attach(struct svc *svc, struct segment *ret_seg, struct svc_err *err)
+static enum svc_code attach(struct svc *svc, bool writable, struct segment *ret_seg,
+			    struct svc_err *err)
 {
 	char name[64];
 	const struct seg_place place = place_of(&svc->run, name, sizeof name);
-	return seg_attach(&place, false, ret_seg, err);
+	return seg_attach(&place, writable, ret_seg, err);
 }
 
 struct progress {
@@ -61,15 +61,18 @@ static enum svc_code pack(struct svc *svc, const struct gguf *gguf, const struct
 	bool won = false;
 	struct progress progress = {svc, svc_now_us()};
 	const struct seg_place place = place_of(&svc->run, name, sizeof name);
-	enum svc_code code = seg_create(&place, OFFSET + plan->total_bytes, &seg, err);
+	enum svc_code code = seg_create(&place, WEIGHTS_OFFSET + plan->total_bytes, &seg, err);
 	if (code != SVC_OK)
 		return code;
 	madvise(seg.base, seg.bytes, MADV_HUGEPAGE);
 	code = pool_open(threads, &pool, err);
 	if (code == SVC_OK) {
-		struct region_job job = {
-			gguf,	     plan,     region_model_hash(gguf), (char *)seg.base + OFFSET,
-			on_progress, &progress};
+		struct region_job job = {gguf,
+					 plan,
+					 region_model_hash(gguf),
+					 (char *)seg.base + WEIGHTS_OFFSET,
+					 on_progress,
+					 &progress};
 		code = region_pack(&job, pool, err);
 	}
 	pool_close(pool);
@@ -127,8 +130,8 @@ static enum svc_code check(struct svc *svc, const struct segment *seg, struct sv
 {
 	struct plan *plan = NULL;
 	struct model_hash hash = model_hash(&svc->run);
-	enum svc_code code = region_attach((const char *)seg->base + OFFSET, seg->bytes - OFFSET,
-					   &hash, true, &plan, err);
+	enum svc_code code = region_attach((const char *)seg->base + WEIGHTS_OFFSET,
+					   seg->bytes - WEIGHTS_OFFSET, &hash, true, &plan, err);
 	plan_close(plan);
 	return code;
 }
@@ -158,12 +161,12 @@ enum svc_code weights_lock(const struct segment *seg, struct svc_err *err)
 		seg->bytes >> 20, (uint64_t)limit.rlim_cur >> 10);
 }
 
-enum svc_code weights_map(struct svc *svc, uint32_t threads, struct segment *ret_seg,
+enum svc_code weights_map(struct svc *svc, uint32_t threads, bool writable, struct segment *ret_seg,
 			  struct svc_err *err)
 {
 	struct segment seg = {0};
 	int fd = -1;
-	if (attach(svc, &seg, err) == SVC_OK && check(svc, &seg, err) == SVC_OK) {
+	if (attach(svc, writable, &seg, err) == SVC_OK && check(svc, &seg, err) == SVC_OK) {
 		*ret_seg = seg;
 		return SVC_OK;
 	}
@@ -172,13 +175,13 @@ enum svc_code weights_map(struct svc *svc, uint32_t threads, struct segment *ret
 		return code;
 	/* Another may have packed while we waited. */
 	if (!seg.base)
-		code = attach(svc, &seg, err);
+		code = attach(svc, writable, &seg, err);
 	if (code == SVC_OK && check(svc, &seg, err) != SVC_OK)
 		discard(svc, &seg, err);
 	if (!seg.base) {
 		code = build(svc, threads, err);
 		if (code == SVC_OK)
-			code = attach(svc, &seg, err);
+			code = attach(svc, writable, &seg, err);
 	}
 	close(fd);
 	if (code == SVC_OK)

@@ -13,6 +13,11 @@
 
 static const struct opt worker_options[] = {
 	{"device", OPT_CHOICE, "auto", 0, 0, "auto|host|xrt", "where to compute"},
+	{"kernels", OPT_STRING, "", 0, 0, NULL, "folder of NPU kernels (docs/npu.md)"},
+	{"xrt-module", OPT_STRING, "", 0, 0, NULL,
+	 "path of liblockstep-xrt.so; default: beside the program, then the loader's places"},
+	{"device-limit-ms", OPT_INT, "5000", 100, 600000, NULL,
+	 "an NPU that takes longer for one dispatch has failed"},
 	{"threads", OPT_INT, "0", 0, 256, NULL, "compute threads; 0: one per core, at most 16"},
 	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512|amx",
 	 "instruction set; all give the same bits"},
@@ -221,8 +226,8 @@ static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct
 	struct svc *svc = worker->svc;
 	const struct ctl_config *config = &svc->run.ctl->config;
 	struct engine_options options = {
-		.region = (const char *)worker->weights.base + 4096,
-		.region_bytes = worker->weights.bytes - 4096,
+		.region = (const char *)worker->weights.base + WEIGHTS_OFFSET,
+		.region_bytes = worker->weights.bytes - WEIGHTS_OFFSET,
 		.isa = opt_string(svc->options, "isa"),
 		.threads = threads,
 		.max_rows = WORKER_MAX_ROWS,
@@ -255,18 +260,16 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	svc->role_state = worker;
 	worker->svc = svc;
-	if (strcmp(opt_string(svc->options, "device"), "xrt") == 0)
-		return svc_fail_param(
-			err, SVC_NO_DEVICE, "device",
-			"--device xrt: this build has no XRT module; use --device host or auto");
 	uint32_t threads = choose_threads(svc);
 	enum svc_code code = allocate(worker, err);
 	if (code == SVC_OK)
-		code = weights_map(svc, threads, &worker->weights, err);
+		code = weights_map(svc, threads, npu_is_wanted(svc), &worker->weights, err);
 	if (code == SVC_OK && opt_bool(svc->options, "lock-memory"))
 		code = weights_lock(&worker->weights, err);
 	if (code == SVC_OK)
 		code = open_engine(worker, threads, err);
+	if (code == SVC_OK)
+		code = npu_open(worker, err);
 	if (code == SVC_OK)
 		code = cache_open(worker, err);
 	return code;
@@ -278,6 +281,7 @@ static void stop(struct svc *svc)
 	while (svc->leave_code == SVC_OK && cache_write_some(worker) && svc_beat(svc))
 		;
 	cache_close(worker);
+	npu_close(worker);
 	engine_close(worker->engine);
 	seg_unmap(&worker->weights);
 	/* What is left holds pages until another worker adopts them. */

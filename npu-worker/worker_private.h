@@ -8,6 +8,7 @@
  *   sequence.c  a slot as the worker sees it: pages, row, adoption from another worker
  *   cache.c     pages that an earlier request left: in memory, on disk
  *   store.c     the pages on disk
+ *   npu.c       on an NPU or on the host
  *   weights.c   the packed weights' segment: built once, attached to afterwards */
 #pragma once
 #include "npu-worker/engine/engine.h"
@@ -17,6 +18,7 @@
 #include "shm/prefix.h"
 
 #define WORKER_MAX_ROWS 512u
+#define WEIGHTS_OFFSET	4096u /* of the region in its segment; keeps it page aligned */
 
 /* A slot that is in STAGE_COMPUTE and mine. Everything that must survive this process is in the
  * body. */
@@ -66,6 +68,7 @@ struct worker {
 	struct svc *svc;
 	struct engine *engine;
 	struct segment weights;
+	struct products *products; /* NULL: computing on the host */
 	uint32_t pages_per_sequence;
 	uint32_t page_cursor;
 	struct sequence *sequences; /* [n_slots] running here, in no order */
@@ -135,8 +138,8 @@ void ahead_take(struct worker *worker, struct sequence *sequence);
 /* ---- weights.c */
 
 /* Attaches to the run's packed weights, or packs them; one builder at a time. */
-SVC_CHECKED enum svc_code weights_map(struct svc *svc, uint32_t threads, struct segment *ret_seg,
-				      struct svc_err *err);
+SVC_CHECKED enum svc_code weights_map(struct svc *svc, uint32_t threads, bool writable,
+				      struct segment *ret_seg, struct svc_err *err);
 /* Keeps them from being paged out; SVC_BAD_CONFIG if the limit of locked memory is too low. */
 SVC_CHECKED enum svc_code weights_lock(const struct segment *seg, struct svc_err *err);
 
@@ -154,6 +157,16 @@ void cache_seal(struct worker *worker, struct sequence *sequence, uint32_t from)
 uint32_t cache_take_page(struct worker *worker);
 /* Writes a few pages that are only in memory to disk; when nothing runs. false: all are there. */
 bool cache_write_some(struct worker *worker);
+
+/* ---- npu.c */
+
+/* The weights are to be mapped so that a device can take them over: drivers pin writable memory
+ * only.
+ */
+bool npu_is_wanted(const struct svc *svc);
+/* After the engine is open: gives its products to an NPU if --device allows or demands it. */
+SVC_CHECKED enum svc_code npu_open(struct worker *worker, struct svc_err *err);
+void npu_close(struct worker *worker);
 
 /* ---- sequence.c */
 

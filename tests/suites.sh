@@ -2,7 +2,7 @@
 # run calls suite_NAME with $suite set to NAME; it prints to its log and calls count or count_junit once.
 # shellcheck shell=bash disable=SC2034,SC2154 # names that lib.sh and run set or read
 
-suites=(format shell unit release asan fuzz tsan spin lint golden deploy process http docker)
+suites=(format shell unit release asan fuzz tsan spin lint golden deploy process http docker xrt)
 out=$repo/out/tests
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep
 
@@ -19,17 +19,17 @@ count_junit() {
 # Only what the wanted suites need; network and compiler work at the same time.
 prepare() {
 	local pids=() pid
-	if wanted unit golden deploy process http docker; then
+	if wanted unit golden deploy process http docker xrt; then
 		make_venv >"$out/venv.log" 2>&1 & pids+=($!)
 	fi
 	if wanted http && [[ -e tests/http/package.json ]]; then
 		make_node_modules >"$out/node.log" 2>&1 & pids+=($!)
 		python3 tests/lib/clients.py >"$out/clients.log" 2>&1 & pids+=($!)
 	fi
-	if wanted golden deploy process http docker; then
+	if wanted golden deploy process http docker xrt; then
 		fetch_models >"$out/models.log" 2>&1 & pids+=($!)
 	fi
-	if wanted unit release lint golden deploy process http; then
+	if wanted unit release lint golden deploy process http xrt; then
 		step "Building (build/release)"
 		build_preset release "$jobs"
 	fi
@@ -245,6 +245,17 @@ suite_golden() { pytest_suite; }
 suite_deploy() { pytest_suite; }
 suite_process() { pytest_suite; }
 suite_http() { pytest_suite; }
+
+# Makes a Debian 13 root and builds in it, which takes minutes the first time: only when it is asked for.
+suite_xrt() {
+	if ! $long && [[ -z $only ]]; then
+		echo "only with --long or --only xrt"
+		count 0 0 1
+		return
+	fi
+	need_packages tests/xrt/packages.txt
+	pytest_suite
+}
 
 suite_docker() {
 	need_packages tests/docker/packages.txt

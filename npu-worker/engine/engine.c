@@ -248,6 +248,11 @@ const struct engine_info *engine_info(const struct engine *engine)
 	return &engine->info;
 }
 
+void engine_set_executor(struct engine *engine, const struct engine_executor *executor)
+{
+	engine->executor = executor ? *executor : (struct engine_executor){.context = NULL};
+}
+
 enum svc_code engine_set_pages(struct engine *engine, void *base, size_t stride, uint32_t count,
 			       struct svc_err *err)
 {

@@ -55,6 +55,25 @@ const struct engine_info *engine_info(const struct engine *engine);
 SVC_CHECKED enum svc_code engine_set_pages(struct engine *engine, void *base, size_t stride,
 					   uint32_t count, struct svc_err *err);
 
+/* One dispatch of matrix products: the same rounded activations with up to three matrices, whose
+ * outputs stand side by side in a row of y. matrices[i].data lies in the region. */
+struct engine_product {
+	const struct kernels_matrix *matrices;
+	uint32_t n_matrices;
+	const struct kernels_acts *acts;
+	float *y; /* [acts->rows][y_stride] */
+	size_t y_stride;
+};
+
+/* Who computes the products, if not the engine's own kernels. Must give the family's bits, in the
+ * caller's thread, and doesn't fail: a device that does ends the process. */
+struct engine_executor {
+	void *context;
+	void (*multiply)(void *context, const struct engine_product *product);
+};
+/* NULL: the engine's own kernels. executor is copied. Between steps. */
+void engine_set_executor(struct engine *engine, const struct engine_executor *executor);
+
 /* Checkpoints of one position, in execution order (docs/verification.md). */
 enum engine_checkpoint {
 	ENGINE_EMBED,

@@ -37,6 +37,7 @@ struct engine {
 	const uint8_t *region;
 	const struct kernels *kernels;
 	struct pool *pool;
+	struct engine_executor executor; /* multiply NULL: the kernels */
 	enum kernels_kv kv;
 	struct engine_layer *layers;
 	struct kernels_matrix embed, head;

@@ -130,6 +130,11 @@ static void multiply(struct step *step, enum engine_checkpoint site,
 			    .site = site,
 			    .y_stride = y_stride};
 	p.y = y;
+	if (step->engine->executor.multiply) {
+		const struct engine_product product = {matrices, n, &step->acts, y, y_stride};
+		step->engine->executor.multiply(step->engine->executor.context, &product);
+		return;
+	}
 	uint32_t blocks = 0;
 	for (uint32_t m = 0; m < n; m++)
 		blocks += kernels_block_count(matrices[m].rows);

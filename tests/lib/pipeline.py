@@ -38,9 +38,11 @@ def model_path(name=SMOLLM2):
 class Pipeline(Api):
     """options: {role: [words]}; instances: {role: how many}; env: added to every process's; port: several gateways need one of
     their own choice; faults: {(role, instance): LOCKSTEP_FAULT of its first start}, in a build that has fault points; run_dir:
-    instead of an own one; machine: with `address` and `prefix`, the words that run a command there."""
+    instead of an own one; machine: with `address` and `prefix`, the words that run a command there;
+    programs: {role: [words]} instead of the build's own."""
 
-    def __init__(self, model=None, options=None, instances=None, env=None, port=None, faults=None, run_dir=None, machine=None):
+    def __init__(self, model=None, options=None, instances=None, env=None, port=None, faults=None, run_dir=None, machine=None,
+                 programs=None):
         super().__init__(port, machine.address if machine else "127.0.0.1")
         self.prefix = machine.prefix if machine else []
         self.faults = dict(faults or {})
@@ -49,6 +51,7 @@ class Pipeline(Api):
         self.model, self.env = model or model_path(), {**os.environ, "LOCKSTEP_STALL_MS": "30000", **(env or {})}
         self.options = {role: list((options or {}).get(role, [])) for role in ROLES}
         self.instances = {role: (instances or {}).get(role, 1) for role in ROLES}
+        self.programs = {role: (programs or {}).get(role, [self.build / "bin" / f"lockstep-{role}"]) for role in ROLES}
         # Short: the paths of sockets lie in it.
         self.dir = pathlib.Path(run_dir or tempfile.mkdtemp(prefix="ls-clients-", dir="/dev/shm"))
         self.logs = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-logs-"))
@@ -68,7 +71,7 @@ class Pipeline(Api):
     def start(self, role, instance=0, *options):
         """Call it from the main thread: a process dies with the thread that started it (no strays after a crash)."""
         assert (role, instance) not in self.processes, f"{role} {instance} runs already"
-        words = [self.build / "bin" / f"lockstep-{role}", "--run-dir", self.dir, "--instance", instance, *self.options[role], *options]
+        words = [*self.programs[role], "--run-dir", self.dir, "--instance", instance, *self.options[role], *options]
         if role == "keeper":
             words += ["--model", self.model]
         if role == "gateway":

@@ -1,0 +1,6 @@
+/* npu-worker/device/device_private.h: shared by probe.c and device.c. */
+#pragma once
+#include "npu-worker/device/device.h"
+#include "npu-worker/device/xrt_module.h"
+
+#define DEVICE_NODE "/dev/accel/accel0"

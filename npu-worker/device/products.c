@@ -1,0 +1,257 @@
+#include "npu-worker/device/products.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+enum { MAX_MATRICES = 3, ALIGNMENT = 64 };
+
+struct products {
+	struct products_options options;
+	struct manifest *manifest;
+	struct device *device;
+	struct device_buffer *weights, *acts, *output, *streams[MAX_MATRICES];
+	size_t output_bytes;
+	bool shared;
+};
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* The activations' buffer: codes, steps, steps times sums, each of max_tokens rows. */
+static size_t steps_offset(uint32_t tokens, uint32_t cols)
+{
+	return aligned((size_t)tokens * cols * sizeof(int16_t));
+}
+
+static size_t sums_offset(uint32_t tokens, uint32_t cols)
+{
+	return steps_offset(tokens, cols) +
+	       aligned((size_t)tokens * (cols / KERNELS_GROUP) * sizeof(float));
+}
+
+static size_t acts_bytes(uint32_t tokens, uint32_t cols)
+{
+	return sums_offset(tokens, cols) +
+	       aligned((size_t)tokens * (cols / KERNELS_GROUP) * sizeof(float));
+}
+
+/* Every product has a kernel; the sizes of the buffers that they need. The embedding is looked up
+ * on the host; it is a product only where it is the head. */
+static enum svc_code check_plan(const struct products *products, const struct plan *plan,
+				size_t *ret_acts, size_t *ret_output, struct svc_err *err)
+{
+	char there[300];
+	uint32_t tokens = products->manifest->max_tokens;
+	bool own_head = plan_find(plan, PART_OUTPUT, 0) != NULL;
+	*ret_acts = *ret_output = ALIGNMENT;
+	for (uint32_t i = 0; i < plan->n_parts; i++) {
+		const struct plan_part *part = &plan->parts[i];
+		const struct kernels_matrix matrix = {part->type, part->rows, part->cols, NULL};
+		if (!part->is_matrix || (part->role == PART_EMBED && own_head))
+			continue;
+		manifest_list(products->manifest, there, sizeof there);
+		if (!manifest_find(products->manifest, &matrix))
+			return svc_fail(err, SVC_NO_DEVICE, __func__,
+					"%s has no kernel for %s %ux%u of this model; it has %s",
+					products->options.kernels,
+					gguf_tensor_type_name(part->type), part->rows, part->cols,
+					there);
+		size_t acts = acts_bytes(tokens, part->cols);
+		size_t output = (size_t)tokens * part->rows * sizeof(float) * MAX_MATRICES;
+		*ret_acts = acts > *ret_acts ? acts : *ret_acts;
+		*ret_output = output > *ret_output ? output : *ret_output;
+	}
+	return SVC_OK;
+}
+
+/* Once, for the life of the process. */
+static enum svc_code map_weights(struct products *products, struct svc_err *err)
+{
+	const struct products_options *o = &products->options;
+	enum svc_code code = device_buffer_wrap(products->device, o->region, o->region_bytes,
+						&products->weights, err);
+	products->shared = code == SVC_OK;
+	if (code == SVC_UNSUPPORTED) {
+		log_info("NPU: %s; the weights are copied", err->msg);
+		code = device_buffer_new(products->device, DEVICE_DATA, o->region_bytes,
+					 &products->weights, err);
+		if (code == SVC_OK)
+			memcpy(device_buffer_memory(products->weights), o->region, o->region_bytes);
+	}
+	if (code == SVC_OK)
+		code = device_sync(products->weights, DEVICE_TO, 0, o->region_bytes, err);
+	return code;
+}
+
+static enum svc_code make_buffers(struct products *products, size_t acts, struct svc_err *err)
+{
+	struct device *d = products->device;
+	enum svc_code code = device_buffer_new(d, DEVICE_DATA, acts, &products->acts, err);
+	if (code == SVC_OK)
+		code = device_buffer_new(d, DEVICE_DATA, products->output_bytes, &products->output,
+					 err);
+	for (uint32_t i = 0; i < MAX_MATRICES && code == SVC_OK; i++)
+		code = device_buffer_new(d, DEVICE_INSTRUCTIONS,
+					 MANIFEST_MAX_WORDS * sizeof(uint32_t),
+					 &products->streams[i], err);
+	return code == SVC_OK ? map_weights(products, err) : code;
+}
+
+enum svc_code products_open(const struct products_options *options, const struct plan *plan,
+			    struct products **ret_products, struct svc_err *err)
+{
+	struct device_options device = {.module = options->module,
+					.memory_bytes = options->region_bytes};
+	size_t acts = 0;
+	enum svc_code code = device_probe(&device, err);
+	if (code != SVC_OK)
+		return code;
+	struct products *products = calloc(1, sizeof *products);
+	if (!products)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	products->options = *options;
+	code = *options->kernels
+		       ? manifest_open(options->kernels, &products->manifest, err)
+		       : svc_fail(err, SVC_NO_DEVICE, __func__,
+				  "no NPU kernels: --kernels names no folder with a manifest.json");
+	if (code == SVC_OK && strcmp(products->manifest->family, options->family) != 0)
+		code = svc_fail(err, SVC_NO_DEVICE, __func__, "%s computes %s, the run serves %s",
+				options->kernels, products->manifest->family, options->family);
+	if (code == SVC_OK)
+		code = check_plan(products, plan, &acts, &products->output_bytes, err);
+	if (code == SVC_OK) {
+		device.program = products->manifest->program;
+		device.kernel = products->manifest->kernel;
+		code = device_open(&device, &products->device, err);
+	}
+	if (code == SVC_OK)
+		code = make_buffers(products, acts, err);
+	if (code == SVC_OK)
+		*ret_products = products;
+	else
+		products_close(products);
+	return code;
+}
+
+struct products *products_close(struct products *products)
+{
+	if (!products)
+		return NULL;
+	for (uint32_t i = 0; i < MAX_MATRICES; i++)
+		device_buffer_free(products->streams[i]);
+	device_buffer_free(products->output);
+	device_buffer_free(products->acts);
+	device_buffer_free(products->weights);
+	device_close(products->device);
+	manifest_close(products->manifest);
+	free(products);
+	return NULL;
+}
+
+bool products_shares_weights(const struct products *products)
+{
+	return products->shared;
+}
+
+/* Rows [first, first + count) of the activations into the device's memory. */
+static enum svc_code send_acts(struct products *products, const struct kernels_acts *acts,
+			       uint32_t first, uint32_t count, struct svc_err *err)
+{
+	uint32_t tokens = products->manifest->max_tokens, cols = acts->cols;
+	size_t groups = cols / KERNELS_GROUP;
+	uint8_t *to = device_buffer_memory(products->acts);
+	memcpy(to, acts->q16 + (size_t)first * cols, (size_t)count * cols * sizeof *acts->q16);
+	memcpy(to + steps_offset(tokens, cols), acts->dx + first * groups,
+	       count * groups * sizeof *acts->dx);
+	memcpy(to + sums_offset(tokens, cols), acts->sx + first * groups,
+	       count * groups * sizeof *acts->sx);
+	return device_sync(products->acts, DEVICE_TO, 0, acts_bytes(tokens, cols), err);
+}
+
+/* The list of runs for `count` tokens; ret_bytes: of output, matrix after matrix. */
+static enum svc_code make_runs(struct products *products, const struct engine_product *p,
+			       uint32_t count, struct device_run *runs, size_t *ret_bytes,
+			       struct svc_err *err)
+{
+	size_t output = 0;
+	enum svc_code code = SVC_OK;
+	for (uint32_t m = 0; m < p->n_matrices && code == SVC_OK; m++) {
+		const struct kernels_matrix *matrix = &p->matrices[m];
+		const struct manifest_product *kernel = manifest_find(products->manifest, matrix);
+		uint32_t *words = device_buffer_memory(products->streams[m]);
+		uint64_t weights = (uint64_t)((const char *)matrix->data -
+					      (const char *)products->options.region);
+		if (!kernel)
+			return svc_fail(err, SVC_INTERNAL, __func__, "no kernel for a product");
+		manifest_stream(kernel, count, weights, (uint32_t)output, words);
+		runs[m] =
+			(struct device_run){products->streams[m],
+					    kernel->n_words,
+					    {products->weights, products->acts, products->output}};
+		code = device_sync(products->streams[m], DEVICE_TO, 0,
+				   kernel->n_words * sizeof *words, err);
+		output += (size_t)products->manifest->max_tokens * matrix->rows * sizeof(float);
+	}
+	*ret_bytes = output;
+	return code;
+}
+
+static void fetch_output(struct products *products, const struct engine_product *p, uint32_t first,
+			 uint32_t count)
+{
+	const char *from = device_buffer_memory(products->output);
+	float *to = p->y;
+	for (uint32_t m = 0; m < p->n_matrices; m++) {
+		size_t width = p->matrices[m].rows * sizeof(float);
+		for (uint32_t row = 0; row < count; row++)
+			memcpy(to + (first + row) * p->y_stride, from + row * width, width);
+		from += products->manifest->max_tokens * width;
+		to += p->matrices[m].rows;
+	}
+}
+
+static enum svc_code dispatch(struct products *products, const struct engine_product *p,
+			      uint32_t first, uint32_t count, struct svc_err *err)
+{
+	const struct products_options *o = &products->options;
+	struct device_run runs[MAX_MATRICES];
+	size_t bytes = 0;
+	enum svc_code code = send_acts(products, p->acts, first, count, err);
+	if (code == SVC_OK)
+		code = make_runs(products, p, count, runs, &bytes, err);
+	if (code == SVC_OK)
+		code = device_submit(products->device, runs, p->n_matrices, err);
+	if (code == SVC_OK)
+		code = device_wait(products->device, o->limit_us, o->beat, o->context, err);
+	if (code == SVC_OK)
+		code = device_sync(products->output, DEVICE_FROM, 0, bytes, err);
+	if (code == SVC_OK)
+		fetch_output(products, p, first, count);
+	return code;
+}
+
+static void multiply(void *context, const struct engine_product *product)
+{
+	struct products *products = context;
+	uint32_t most = products->manifest->max_tokens, rows = product->acts->rows;
+	struct svc_err err;
+	for (uint32_t first = 0; first < rows; first += most) {
+		uint32_t count = rows - first < most ? rows - first : most;
+		enum svc_code code = dispatch(products, product, first, count, &err);
+		if (code == SVC_OK)
+			continue;
+		log_error(code, "the NPU failed, this worker leaves: %s", err.msg);
+		_exit(svc_code_info(SVC_DEVICE)->exit_status);
+	}
+}
+
+struct engine_executor products_executor(struct products *products)
+{
+	return (struct engine_executor){products, multiply};
+}

@@ -1,0 +1,36 @@
+/* npu-worker/device/products.h: the engine's matrix products on an NPU. The weights are the packed
+ * region that all workers share: wrapped as a user-pointer buffer where the driver can, else copied
+ * once. One list of runs per dispatch. Everything between the products stays on the host, in the
+ * same family, so host and NPU workers may take each other's requests over. */
+#pragma once
+#include <stdbool.h>
+
+#include "npu-worker/device/device.h"
+#include "npu-worker/device/manifest.h"
+#include "npu-worker/engine/engine.h"
+
+struct products;
+
+struct products_options {
+	const char *module, *kernels; /* kernels: the folder of the manifest */
+	const char *family;	      /* that is served */
+	void *region;		      /* packed, page aligned; mapped shared */
+	size_t region_bytes;
+	uint64_t limit_us; /* a dispatch may take */
+	void (*beat)(void *context);
+	void *context;
+};
+
+/* Looks for an NPU that can do every product of the plan. SVC_NO_DEVICE says why not and what to
+ * do. */
+SVC_CHECKED enum svc_code products_open(const struct products_options *options,
+					const struct plan *plan, struct products **ret_products,
+					struct svc_err *err);
+/* NULL is fine. Returns NULL. Nothing may be running. */
+struct products *products_close(struct products *products);
+/* For engine_set_executor. If the device fails, its multiply says so in the log and leaves the
+ * process with SVC_DEVICE's exit status: nothing that a hung device may still write can be freed.
+ */
+struct engine_executor products_executor(struct products *products);
+/* The weights are the shared ones, not a copy. */
+bool products_shares_weights(const struct products *products);

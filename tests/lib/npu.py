@@ -1,0 +1,99 @@
+"""The software NPU: unmodified XRT over a stand-in for the kernel driver, in a Debian 13 root (tests/xrt)."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import pytest
+
+import pipeline as pipelines
+from api import until
+
+XRT = pathlib.Path(__file__).resolve().parents[1] / "xrt"
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "lockstep"
+MAGIC, WORDS, MAX_TOKENS = 0x504e534c, 12, 64
+TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8}
+
+
+def make_root():
+    """(root, build): made once, and what changed in the checkout compiled."""
+    if os.geteuid() != 0 or not (shutil.which("debootstrap") or (CACHE / "docker-base/trixie.tar").exists()):
+        pytest.skip("NO NPU TESTS HERE: a Debian 13 root needs root and debootstrap")
+    made = subprocess.run([XRT / "make-root"], capture_output=True, text=True, timeout=1800)
+    assert made.returncode == 0, made.stderr[-3000:]
+    root, build = made.stdout.strip(), CACHE / "xrt-build"
+    done = subprocess.run([XRT / "in-root", root, build, "/src/tests/xrt/build"], capture_output=True, text=True, timeout=1800)
+    if done.returncode != 0 and "unshare" in done.stderr:
+        pytest.skip("NO NPU TESTS HERE: no mount namespace: " + done.stderr.strip())
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return root, build
+
+
+def stream(kind, rows, cols):
+    """The instruction stream of one token, as tests/xrt/softnpu/product.h has it."""
+    def aligned(size):
+        return (size + 63) // 64 * 64
+    steps = aligned(MAX_TOKENS * cols * 2)
+    sums = steps + aligned(MAX_TOKENS * cols // 32 * 4)
+    return [MAGIC, 1, TYPES[kind], rows, cols, 1, 0, 0, steps, sums, rows, 0]
+
+
+def write_kernels(folder, program, shapes, **changes):
+    """A kernel folder for products of these (type, rows, cols)."""
+    import xxhash  # noqa: F401  # only where the tests run
+    folder.mkdir(exist_ok=True)
+    shutil.copy(program, folder / "softnpu.xclbin")
+    products = [{"type": kind, "rows": rows, "cols": cols, "words": stream(kind, rows, cols), "linear": [{"word": 5, "step": 1}],
+                 "weights": 6, "output": 11} for kind, rows, cols in shapes]
+    manifest = {"format": 1, "family": "a16-v1", "program": "softnpu.xclbin", "kernel": "SOFTNPU", "max_tokens": MAX_TOKENS,
+                "xxh3": xxhash.xxh3_64_hexdigest((folder / "softnpu.xclbin").read_bytes()), "products": products}
+    (folder / "manifest.json").write_text(json.dumps(manifest | changes))
+
+
+class SoftNpu:
+    """The device: a process that outlives its users."""
+
+    def __init__(self, folder):
+        self.root, self.build = make_root()
+        self.folder, self.faults, self.socket = folder, folder / "faults", folder / "npu.sock"
+        self.log = open(folder / "softnpu.log", "wb")
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *self.inside("/build/softnpu", self.socket, self.faults)],
+                                        stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env())
+        until(self.socket.exists, 20, "the software NPU")
+
+    def env(self, **more):
+        return {**os.environ, "NPU_BIND": f"{self.folder}:{pipelines.MODELS}", **more}
+
+    def inside(self, *words):
+        return [str(word) for word in (XRT / "in-root", self.root, self.build, *words)]
+
+    def worker(self, *options):
+        """The program of a pipeline's npu-worker."""
+        return self.inside("/usr/bin/env", "LD_PRELOAD=/build/driver.so", f"SOFTNPU_SOCKET={self.socket}",
+                           *[o for o in options if "=" in str(o)], "/build/worker/bin/lockstep-npu-worker")
+
+    def fault(self, words=""):
+        temporary = self.folder / "faults.new"
+        temporary.write_text(words)
+        os.replace(temporary, self.faults)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.log.close()
+
+
+def wait_for_end(pipeline, role="npu-worker", seconds=60):
+    """Its exit status, when it ends by itself."""
+    process = pipeline.processes.pop((role, 0))
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert process.poll() is not None, f"{role} didn't end"
+    return process.returncode

@@ -1,0 +1,218 @@
+"""The whole NPU path without an NPU: the worker, unmodified XRT 2.25 and its XDNA plug-in, and a software NPU that
+computes. The default model as a Q4NX folder: the same bits as the host; killed and resumed; every fault with its message.
+Nothing here says anything about hardware."""
+
+import os
+import pathlib
+import subprocess
+import tempfile
+import threading
+
+import pytest
+
+from api import Stream, join, until
+from npu import SoftNpu, wait_for_end, write_kernels
+from pipeline import BUILD, model_path, pipeline_with
+
+TOKENS = 200 if os.environ.get("LOCKSTEP_LONG") else 24
+SHAPES = [("Q4_1", 576, 576), ("Q4_1", 192, 576), ("Q4_1", 1536, 576), ("Q4_1", 576, 1536), ("Q8_0", 49152, 576)]
+BODY = {"prompt": "The lighthouse keeper's", "temperature": 0, "max_tokens": TOKENS, "ignore_eos": True, "logprobs": 3}
+KEEPER = ["--ctx", 512, "--slots", 2]
+
+
+@pytest.fixture(scope="module")
+def npu():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-npu-", dir="/dev/shm"))
+    npu = SoftNpu(folder)
+    write_kernels(folder / "kernels", npu.build / "kernels/softnpu.xclbin", SHAPES)
+    done = subprocess.run([BUILD / "bin/lockstep", "model", "convert", model_path(), folder / "SmolLM2"], capture_output=True)
+    assert done.returncode == 0, done.stderr
+    yield npu
+    npu.close()
+    subprocess.run(["rm", "-rf", folder])
+
+
+def start(npu, *options, env=None, words=()):
+    worker = ["--device", "xrt", "--kernels", npu.folder / "kernels", "--device-limit-ms", 10000, *options]
+    return pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": KEEPER, "npu-worker": worker}, env=npu.env(**(env or {})),
+                         programs={"npu-worker": npu.worker(*words)})
+
+
+def ask(pipeline):
+    """Text, ids, log-probabilities and what was sent, of a stream."""
+    return join(pipeline.events("/v1/completions", **BODY, return_token_ids=True))
+
+
+@pytest.fixture(scope="module")
+def host(npu):
+    """What the host engine answers."""
+    with pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": KEEPER, "npu-worker": ["--device", "host"]}) as pipeline:
+        yield ask(pipeline)
+
+
+@pytest.fixture(scope="module")
+def pipeline(npu, host):
+    with start(npu) as pipeline:
+        yield pipeline
+
+
+def test_the_same_bits_as_the_host(npu, host, pipeline):
+    """Tokens, texts and log-probabilities; and the weights were not copied: the device reads the shared segment."""
+    assert ask(pipeline) == host and len(host[0].ids) == TOKENS
+    assert "NPU: products on the device, weights in place" in pipeline.log("npu-worker")
+
+
+def go_through(pipeline, disturb):
+    """A stream of which disturb() happens in the middle."""
+    result = []
+
+    def read():
+        with Stream(pipeline, "/v1/completions", {**BODY, "stream": True, "return_token_ids": True}) as stream:
+            for event in stream:
+                result.append(event)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    until(lambda: len(result) > 4, 120, "some events")
+    disturb()
+    reader.join(300)
+    assert not reader.is_alive()
+    return join(result)
+
+
+def come_back(pipeline):
+    pipeline.start("npu-worker")
+    pipeline.wait_ready()
+
+
+def test_killed_and_resumed(host, pipeline):
+    def disturb():
+        pipeline.kill("npu-worker")
+        come_back(pipeline)
+    assert go_through(pipeline, disturb) == host
+
+
+@pytest.mark.parametrize("fault, said", [
+    ("reset", "was reset by the driver: it had hung (state 8)"), ("abort", "was aborted by the driver (state 6)"),
+    ("error", "ended with an error (state 5)"), ("hang", "has not answered for 10000 ms"),
+    ("again", "the NPU takes no command"), ("gone", "the NPU failed, this worker leaves")])
+def test_a_failing_device_ends_the_worker_and_nothing_else(npu, host, pipeline, fault, said):
+    """It leaves with its own status and says why; the next one goes on where it was."""
+    def disturb():
+        npu.fault(fault)
+        status = wait_for_end(pipeline)
+        npu.fault()
+        assert status == 70 and said in pipeline.log("npu-worker")
+        come_back(pipeline)
+    before = pipeline.log("npu-worker").count('"level":"error"')
+    assert go_through(pipeline, disturb) == host
+    assert pipeline.log("npu-worker").count('"level":"error"') == before + 1
+
+
+def test_a_device_that_writes_late_harms_nobody(npu, host, pipeline):
+    """What the killed worker started is finished after its successor began."""
+    def disturb():
+        npu.fault("late 1500")
+        pipeline.kill("npu-worker")
+        come_back(pipeline)
+        npu.fault()
+    assert go_through(pipeline, disturb) == host
+
+
+def test_the_end_of_the_faults(pipeline):
+    """Their errors were wanted: nothing else is left in the logs."""
+    for path in pipeline.logs.iterdir():
+        kept = [line for line in path.read_text().splitlines() if "the NPU failed" not in line]
+        path.write_text("\n".join(kept) + "\n")
+    assert '"level":"error"' not in pipeline.log("npu-worker")
+
+
+def test_without_user_pointers_the_weights_are_copied(npu, host):
+    with start(npu, words=["SOFTNPU_NO_USER_POINTERS=1"]) as pipeline:
+        assert ask(pipeline) == host
+        assert "weights copied" in pipeline.log("npu-worker")
+
+
+def test_missing_syncs_give_wrong_results(npu, host):
+    """The software NPU sees what was synced, not what was written: so a forgotten sync would be found."""
+    with start(npu, words=["SOFTNPU_DROP_SYNC=1"]) as pipeline:
+        answer = ask(pipeline)
+        assert len(answer[0].ids) == TOKENS and answer[0].ids != host[0].ids
+
+
+def second(npu, pipeline, *options, words=(), env=None):
+    """Another worker of the same run: (status, what it said)."""
+    program = npu.worker(*words)
+    done = subprocess.run([str(word) for word in (*program, "--run-dir", pipeline.dir, "--instance", 1, "--device", "xrt",
+                                                  "--device-limit-ms", 10000, *options)],
+                          capture_output=True, text=True, timeout=120, env={**pipeline.env, **npu.env(**(env or {}))})
+    return done.returncode, done.stderr
+
+
+def test_one_process_owns_the_device(npu, pipeline):
+    status, said = second(npu, pipeline, "--kernels", npu.folder / "kernels")
+    assert status == 69 and "is in use by another worker" in said
+
+
+@pytest.fixture(scope="module")
+def idle(npu):
+    """A run whose own worker leaves the device alone."""
+    with pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": KEEPER, "npu-worker": ["--device", "host"]}) as pipeline:
+        yield pipeline
+
+
+WITHOUT = ["/usr/bin/setpriv", "--inh-caps=-all"]
+
+
+@pytest.mark.parametrize("env, words, fault, said", [
+    ({"NPU_DRIVER": "missing", "NPU_NODE": "missing"}, [], "", "the amdxdna kernel driver is not loaded"),
+    ({"NPU_NODE": "missing"}, [], "", "/dev/accel/accel0 is missing"),
+    ({"NPU_NODE": "closed"}, [*WITHOUT, "--bounding-set=-dac_override,-dac_read_search"], "", "add the user to the node's group"),
+    ({}, [*WITHOUT, "--bounding-set=-ipc_lock", "/usr/bin/prlimit", "--memlock=8388608"], "", "the memlock limit is 8192 KiB"),
+    ({}, [], "contexts 0", "all hardware contexts are taken"),
+    ({}, [], "gone", "the device is gone")])
+def test_what_is_missing_is_named_with_its_remedy(npu, idle, env, words, fault, said):
+    npu.fault(fault)
+    program = npu.worker()
+    npu.fault(fault)
+    at = program.index("/build/worker/bin/lockstep-npu-worker")
+    command = [*program[:at], *words, *program[at:], "--run-dir", idle.dir, "--instance", 1, "--device", "xrt", "--kernels",
+               npu.folder / "kernels"]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,
+                          env={**idle.env, **npu.env(**env)})
+    npu.fault()
+    assert done.returncode == 69 and said in done.stderr, done.stderr
+
+
+def test_kernels_that_do_not_fit_are_named(npu, idle):
+    program = npu.build / "kernels/softnpu.xclbin"
+    write_kernels(npu.folder / "few", program, SHAPES[:2])
+    write_kernels(npu.folder / "other", program, SHAPES, family="f32-v1")
+    write_kernels(npu.folder / "damaged", program, SHAPES, xxh3="0" * 16)
+    for words, said in (((), "--kernels names no folder"), (("--kernels", npu.folder / "none"), "no NPU kernels"),
+                        (("--kernels", npu.folder / "few"), "it has Q4_1 576x576, Q4_1 192x576"),
+                        (("--kernels", npu.folder / "other"), "computes f32-v1, the run serves a16-v1"),
+                        (("--kernels", npu.folder / "damaged"), "they don't belong together")):
+        status, text = second(npu, idle, *words)
+        assert status == 69 and said in text, text
+
+
+def test_no_module_is_named(npu, idle):
+    status, text = second(npu, idle, "--kernels", npu.folder / "kernels", "--xrt-module", "/nowhere.so")
+    assert status == 69 and "install XRT 2.25" in text
+
+
+def test_auto_falls_back_and_says_why(npu, host):
+    worker = ["--device", "auto", "--kernels", npu.folder / "kernels"]
+    with pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": KEEPER, "npu-worker": worker},
+                       env=npu.env(NPU_NODE="missing"), programs={"npu-worker": npu.worker()}) as pipeline:
+        assert ask(pipeline) == host
+        assert "computing on the host: no NPU: " in pipeline.log("npu-worker")
+
+
+def test_auto_takes_the_npu(npu, host):
+    worker = ["--device", "auto", "--kernels", npu.folder / "kernels"]
+    with pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": KEEPER, "npu-worker": worker}, env=npu.env(),
+                       programs={"npu-worker": npu.worker()}) as pipeline:
+        assert ask(pipeline) == host
+        assert "products on the device" in pipeline.log("npu-worker")
