@@ -10,13 +10,19 @@ static void on_beat(void *context)
 	svc_beat(context);
 }
 
-bool npu_is_wanted(const struct svc *svc)
+enum svc_code npu_look(const struct svc *svc, bool *ret_wanted, struct svc_err *err)
 {
 	const struct device_options none = {.module = ""};
-	struct svc_err unread;
 	const char *device = opt_string(svc->options, "device");
-	return strcmp(device, "xrt") == 0 ||
-	       (strcmp(device, "auto") == 0 && device_probe(&none, &unread) == SVC_OK);
+	*ret_wanted = false;
+	if (strcmp(device, "host") == 0)
+		return SVC_OK;
+	enum svc_code code = device_probe(&none, err);
+	*ret_wanted = code == SVC_OK;
+	if (code == SVC_OK || strcmp(device, "auto") == 0)
+		return SVC_OK;
+	svc_err_prefix(err, "--device xrt");
+	return code;
 }
 
 static enum svc_code open_products(struct worker *worker, struct products **ret_products,

@@ -261,9 +261,12 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	svc->role_state = worker;
 	worker->svc = svc;
 	uint32_t threads = choose_threads(svc);
-	enum svc_code code = allocate(worker, err);
+	bool wants_npu = false;
+	enum svc_code code = npu_look(svc, &wants_npu, err);
 	if (code == SVC_OK)
-		code = weights_map(svc, threads, npu_is_wanted(svc), &worker->weights, err);
+		code = allocate(worker, err);
+	if (code == SVC_OK)
+		code = weights_map(svc, threads, wants_npu, &worker->weights, err);
 	if (code == SVC_OK && opt_bool(svc->options, "lock-memory"))
 		code = weights_lock(&worker->weights, err);
 	if (code == SVC_OK)

@@ -106,7 +106,7 @@ enum svc_code device_open(const struct device_options *options, struct device **
 	code = take_lock(device, err);
 	if (code == SVC_OK)
 		code = load_module(device, options->module, err);
-	if (code == SVC_OK) {
+	if (code == SVC_OK && device->module) {
 		int status = device->module->open(options->program, options->kernel,
 						  &device->handle, why);
 		code = status ? explain(status, why, err) : SVC_OK;
@@ -148,7 +148,7 @@ static enum svc_code make_buffer(struct device *device, bool instructions, void 
 		return SVC_OK;
 	}
 	free(buffer);
-	if (memory && (status == -EOPNOTSUPP || status == -ENOTSUP || status == -EINVAL))
+	if (memory && (status == -EOPNOTSUPP || status == -EINVAL))
 		return svc_fail(err, SVC_UNSUPPORTED, "device",
 				"this driver has no user-pointer buffers (%.250s)", why);
 	return explain(status, why, err);
