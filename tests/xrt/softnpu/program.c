@@ -3,7 +3,7 @@
  * banks for host memory and the device's own; a partition of four columns whose image is filler,
  * since the software NPU needs none.
  *
- *   program FILE */
+ *   program FILE        prints its XXH3-64, as a manifest wants it */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <xrt/detail/xclbin.h>
+#include <xxhash.h>
 
 #define ARG(name, qualifier, id, size, offset, type)                                               \
 	"<arg name=\"" name "\" addressQualifier=\"" qualifier "\" id=\"" id                       \
@@ -163,5 +164,6 @@ int main(int argc, char **argv)
 		return fprintf(stderr, "usage: program FILE\n"), 64;
 	size_t size = assemble(sections, sizeof sections / sizeof *sections);
 	bool written = fwrite(file, 1, size, out) == size;
+	printf("%016llx\n", (unsigned long long)XXH3_64bits(file, size));
 	return fclose(out) != 0 || !written;
 }
