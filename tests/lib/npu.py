@@ -43,7 +43,6 @@ def stream(kind, rows, cols):
 
 def write_kernels(folder, program, shapes, **changes):
     """A kernel folder for products of these (type, rows, cols)."""
-    import xxhash  # noqa: F401  # only where the tests run
     folder.mkdir(exist_ok=True)
     shutil.copy(program, folder / "softnpu.xclbin")
     products = [{"type": kind, "rows": rows, "cols": cols, "words": stream(kind, rows, cols), "linear": [{"word": 5, "step": 1}],
