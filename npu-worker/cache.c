@@ -6,6 +6,8 @@
 
 /* Pages written in one go: a few milliseconds each. */
 #define WRITE_PAGES 4u
+/* Left free for other workers. */
+#define SPARE_PAGES 8u
 
 static void on_beat(void *context)
 {
@@ -75,6 +77,23 @@ uint32_t cache_take_page(struct worker *worker)
 		page_drop(run, oldest);
 	}
 	return page;
+}
+
+void cache_leave_spare(struct worker *worker)
+{
+	struct shm_run *run = &worker->svc->run;
+	if (inc_find(run, ROLE_WORKER, run->me) == 0 || page_count_free(run) >= SPARE_PAGES)
+		return;
+	pages_collect(worker);
+	/* Whether it is free then or another holds it too: the others go by the same age. */
+	for (uint32_t i = 0; i < SPARE_PAGES; i++) {
+		uint32_t oldest = prefix_oldest(run, worker->may_go);
+		if (oldest == PAGE_NONE)
+			return;
+		save(worker, oldest);
+		worker->may_go[oldest] = 0;
+		page_drop(run, oldest);
+	}
 }
 
 /* From disk into a page of mine, sealed; PAGE_NONE: not there. */

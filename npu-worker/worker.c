@@ -168,6 +168,7 @@ static void tick(struct svc *svc)
 	pages_adopt_from_dead(worker);
 	if (svc_now_us() - worker->collected_us > COLLECT_US)
 		pages_collect(worker);
+	cache_leave_spare(worker);
 	if (worker->n_sequences + worker->n_outstanding == 0)
 		cache_write_some(worker);
 }
