@@ -4,6 +4,7 @@ segments, files, processes and memory must be back at the base line. Prints the 
 The pipeline is the one that deploy/up starts: s6 restarts what dies."""
 
 import argparse
+import bisect
 import json
 import os
 import pathlib
@@ -191,10 +192,11 @@ def percentile(values, p):
 
 def waits_of_faults(tally, usual):
     """{fault: [longest wait of a stream over the usual one (s), of each time]}; of faults that met a stream."""
-    starts = sorted(tally.waits)
-    found = {}
+    waits, found = sorted(tally.waits), {}
     for when, what in tally.faults:
-        met = [end - start for start, end in starts if start < when + 0.05 and when < end]
+        # Nobody waits longer than a client's deadline.
+        near = waits[bisect.bisect(waits, (when - 120,)):bisect.bisect(waits, (when + 0.05,))]
+        met = [end - start for start, end in near if when < end]
         if met:
             found.setdefault(what, []).append(max(0, max(met) - usual))
     return found
