@@ -85,7 +85,7 @@ def test_a_machine_dies(machines, balancer):
     """Its streams break off; their clients come back and have every byte once, computed again by the other machine."""
     with on(machines[0]) as first, on(machines[1]) as second:
         until(lambda: balancer.request("GET", "/ready").status == 200, 30, "HAProxy")
-        bodies = [{**body, "max_tokens": 60} for body in with_stops(first)]
+        bodies = [{**body, "max_tokens": 300} for body in with_stops(first)]
         truths = [value(ask(second, body).events) for body in bodies]
         headers = [{"Idempotency-Key": f"machine-{i}", "X-Session-ID": f"session-{i}"} for i in range(len(bodies))]
         replies = [Reply(balancer, "POST", COMPLETIONS, *each) for each in zip(bodies, headers)]
