@@ -43,7 +43,7 @@ def test_the_known_answer_as_a_stream(pipeline):
     assert join(events)[0] == france(pipeline)[0]
     # The role, one for every token, the finish; the id line counts them.
     assert len(events) == 10 and len({event["id"] for event in events}) == 1
-    assert [int(name.split(".")[2], 16) for name in stream.ids] == list(range(1, 11))
+    assert [int(name.split(".")[3], 16) for name in stream.ids] == list(range(1, 11))
 
 
 def test_no_usage_unless_asked_for(pipeline):

@@ -20,7 +20,7 @@ import time
 import openai
 import pytest
 
-from api import usage
+from api import until, usage
 
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", "build/release")).resolve()
 END = 256
@@ -162,13 +162,6 @@ def read_until(connection, end):
         assert piece, text
         text += piece
     return text
-
-
-def until(condition, seconds=10):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager

@@ -10,10 +10,10 @@ import ollama
 import openai
 import pytest
 
-from api import user
+from api import until, user
 from clients import PARIS, QUESTION, STORY
 from pipeline import pipeline_with
-from test_gateway import gateway_with, until
+from test_gateway import gateway_with
 from test_security import ALICE, BOB, bearer, keys, second_gateway  # noqa: F401
 
 GREEDY = {"temperature": 0}
@@ -287,6 +287,13 @@ def stream_text(pipeline, path, body, on_piece=lambda n: None):
     return "".join(lines)
 
 
+def who_has_it(pipeline, role):
+    """The process of that role that the one request comes back to; None while it is on its way to another."""
+    request, = pipeline.get("/status").json["requests"]
+    number = request["worker" if role == "npu-worker" else role]
+    return next((each for each in pipeline.status()["processes"] if each["role"] == role and each["epoch"] == number), None)
+
+
 def test_streams_go_on_when_processes_die():
     with pipeline_with(instances={"npu-worker": 2, "sampler": 2}) as pipeline:
         for path, body in SURFACES.items():
@@ -296,11 +303,8 @@ def test_streams_go_on_when_processes_die():
 
             def kill(n):
                 if n == 60:
-                    request, = pipeline.get("/status").json["requests"]
                     for role in ("npu-worker", "sampler"):
-                        number = request["worker" if role == "npu-worker" else "sampler"]
-                        process = next(each for each in pipeline.status()["processes"] if each["epoch"] == number)
-                        pipeline.kill(role, process["instance"])
+                        pipeline.kill(role, until(lambda: who_has_it(pipeline, role), 10, f"its {role}")["instance"])
 
             assert what_counts(stream_text(pipeline, path, body, kill)) == undisturbed
             for role in ("npu-worker", "sampler"):

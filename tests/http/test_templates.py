@@ -32,7 +32,7 @@ def test_a_file_overrides_the_models_template(strict):
     assert strict.chat("What is the capital of France?", max_tokens=1)["usage"]["prompt_tokens"] == 16
 
 
-@pytest.mark.parametrize("roles", [["system"], ["user", "user"], ["tool"], ["assistant", "user"], ["developer", "user"]])
+@pytest.mark.parametrize("roles", [["system"], ["user", "user"], ["assistant", "user"], ["developer", "user"]])
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_a_template_refuses_is_the_clients_error(strict, roles, stream):
     body = {"messages": [{"role": role, "content": "x"} for role in roles], "stream": stream}
