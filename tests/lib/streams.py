@@ -123,7 +123,7 @@ class Load:
 
     def longest_wait(self, since, within=15):
         waits = [after - before for reply in self.replies for before, after in zip(reply.times, reply.times[1:])
-                 if since < after < since + within]
+                 if since < after and before < since + within]
         return max(waits, default=0)
 
 
