@@ -37,19 +37,28 @@ static enum svc_code chat_read(const struct gateway *gateway, enum gw_endpoint e
 	return code;
 }
 
-void gw_serve_messages(void *context, struct gw_http_exchange *exchange)
+typedef enum svc_code form_reader(const json_t *body, bool strict, json_t **ret_chat,
+				  struct svc_err *err);
+
+/* A chat in another form, translated by read. */
+static void serve_form(struct gateway *gateway, struct gw_http_exchange *exchange,
+		       enum gw_form form, form_reader *read)
 {
-	struct gateway *gateway = context;
 	struct gw_request *request = NULL;
 	struct svc_err err = {0};
 	json_t *body = NULL, *chat = NULL;
 	enum svc_code code = body_read(exchange, &body, &err);
 	if (code == SVC_OK)
-		code = gw_anthropic_read(body, gateway->limits.strict, &chat, &err);
+		code = read(body, gateway->limits.strict, &chat, &err);
 	if (code == SVC_OK)
-		code = chat_read(gateway, GW_CHAT, GW_FORM_ANTHROPIC, chat, &request, &err);
+		code = chat_read(gateway, GW_CHAT, form, chat, &request, &err);
 	json_decref(body);
 	gw_serve(gateway, exchange, GW_CHAT, request, code, &err);
+}
+
+void gw_serve_messages(void *context, struct gw_http_exchange *exchange)
+{
+	serve_form(context, exchange, GW_FORM_ANTHROPIC, gw_anthropic_read);
 }
 
 void gw_serve_count_tokens(void *context, struct gw_http_exchange *exchange)
@@ -77,17 +86,7 @@ void gw_serve_count_tokens(void *context, struct gw_http_exchange *exchange)
 
 void gw_serve_ollama_chat(void *context, struct gw_http_exchange *exchange)
 {
-	struct gateway *gateway = context;
-	struct gw_request *request = NULL;
-	struct svc_err err = {0};
-	json_t *body = NULL, *chat = NULL;
-	enum svc_code code = body_read(exchange, &body, &err);
-	if (code == SVC_OK)
-		code = gw_ollama_chat_read(body, gateway->limits.strict, &chat, &err);
-	if (code == SVC_OK)
-		code = chat_read(gateway, GW_CHAT, GW_FORM_OLLAMA_CHAT, chat, &request, &err);
-	json_decref(body);
-	gw_serve(gateway, exchange, GW_CHAT, request, code, &err);
+	serve_form(context, exchange, GW_FORM_OLLAMA_CHAT, gw_ollama_chat_read);
 }
 
 /* Without a prompt, Ollama's clients ask for the model to be loaded: it is. */

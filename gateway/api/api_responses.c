@@ -124,14 +124,7 @@ enum svc_code gw_responses_read(const json_t *body, bool strict, const json_t *b
 		code = fixed_check(body, err);
 	if (code == SVC_OK)
 		code = messages_read(body, before, messages, err);
-	if (code == SVC_OK && json_object_set(chat, "messages", messages) != 0)
-		code = svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
-	json_decref(messages);
-	if (code == SVC_OK)
-		*ret_chat = chat;
-	else
-		json_decref(chat);
-	return code;
+	return gw_translation_end(&translation, code, messages, ret_chat);
 }
 
 /* ---- answers ---- */

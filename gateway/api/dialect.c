@@ -166,6 +166,20 @@ enum svc_code gw_members_copy(const struct gw_translation *translation)
 	return SVC_OK;
 }
 
+enum svc_code gw_translation_end(const struct gw_translation *translation, enum svc_code code,
+				 json_t *messages, json_t **ret_chat)
+{
+	json_t *chat = translation->to;
+	if (code == SVC_OK && json_object_set(chat, "messages", messages) != 0)
+		code = svc_fail(translation->err, SVC_NO_MEMORY, __func__, "out of memory");
+	json_decref(messages);
+	if (code == SVC_OK)
+		*ret_chat = chat;
+	else
+		json_decref(chat);
+	return code;
+}
+
 void gw_members_blame(const struct gw_member *members, size_t n, struct svc_err *err)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -64,6 +64,10 @@ struct gw_translation {
 
 /* Copies and refuses what the members say. */
 enum svc_code gw_members_copy(const struct gw_translation *translation) SVC_CHECKED;
+/* The end of a translation that went as code says: *ret_chat is `to` with the messages. Takes `to`
+ * and messages, also when it fails; returns code, or that there was no memory. */
+enum svc_code gw_translation_end(const struct gw_translation *translation, enum svc_code code,
+				 json_t *messages, json_t **ret_chat) SVC_CHECKED;
 /* An error about a chat's member is one about the dialect's. */
 void gw_members_blame(const struct gw_member *members, size_t n, struct svc_err *err);
 void gw_form_blame(enum gw_form form, struct svc_err *err);
