@@ -34,6 +34,8 @@ async function settings(values) {
 	await page.keyboard.press("Alt+s");
 	for (const [name, value] of Object.entries(values)) await page.locator(`#settings [name=${name}]`).fill(String(value));
 	await page.locator("#settings button[value=ok]").click();
+	// What was set counts from the dialog's close event on, which comes as a task of its own.
+	await page.evaluate(() => new Promise((done) => setTimeout(done, 50)));
 }
 
 async function ask(text) {
@@ -83,6 +85,10 @@ async function stopping() {
 	await page.keyboard.press("Alt+n");
 	await ask("Tell me a very long story about a lighthouse.");
 	await page.waitForFunction(() => document.querySelectorAll(".message.assistant .t").length > 10);
+	// The log is built anew when settings change; the answer that runs goes on in it.
+	await settings({ system: "" });
+	const before = await page.locator(".message.assistant .t").count();
+	await page.waitForFunction((count) => document.querySelectorAll(".message.assistant .t").length > count + 10, before);
 	await page.keyboard.press("Escape");
 	await ended();
 	seen.stopped = await page.locator(".message.assistant .soft").last().textContent();
