@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/turns.h"
 #include "services/deadman.h"
 
 #define TICK_ACTIVE_MS 20
@@ -458,6 +459,7 @@ static void prepare_process(void)
 	/* While a core of a large mapping is written, the lock would still be held. */
 	setrlimit(RLIMIT_CORE, &none);
 	umask(077);
+	turns_short();
 }
 
 static int report(const struct svc_err *err)

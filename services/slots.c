@@ -18,7 +18,24 @@ static bool is_orphan(const struct shm_run *run, uint32_t owner, enum shm_role r
 	return inc_is_dead(run, owner);
 }
 
-static enum svc_claim judge(struct svc *svc, struct slot_state state, enum slot_stage stage)
+static uint32_t progress_mark(const struct body *body)
+{
+	return atomic_load(&body->n_kv) + atomic_load(&body->n_tokens) + 1;
+}
+
+/* How long this request's owner may be silent. Twice as long for each owner that it lost without
+ * getting on: where the machine is slow, nobody takes a request from those who do work on it. */
+static uint64_t patience_us(struct svc *svc, uint32_t slot, struct slot_state state)
+{
+	const struct body *body = body_get(&svc->run, state.body, slot);
+	uint32_t lost = 0;
+	if (body && atomic_load(&body->death_mark) == progress_mark(body))
+		lost = atomic_load(&body->deaths);
+	return svc->stall_us << (lost < DEATHS_LIMIT ? lost : DEATHS_LIMIT);
+}
+
+static enum svc_claim judge(struct svc *svc, uint32_t slot, struct slot_state state,
+			    enum slot_stage stage)
 {
 	if (state.stage != stage)
 		return CLAIM_NO;
@@ -33,12 +50,12 @@ static enum svc_claim judge(struct svc *svc, struct slot_state state, enum slot_
 	uint64_t number = atomic_load(&owner->number);
 	uint64_t silence = inc_watch_silence_us(&svc->watch, state.owner, svc_now_us());
 	bool fenced = number && atomic_load(&owner->fenced) == number;
-	return fenced || silence > svc->stall_us ? CLAIM_FENCED : CLAIM_NO;
+	return fenced || silence > patience_us(svc, slot, state) ? CLAIM_FENCED : CLAIM_NO;
 }
 
 enum svc_claim svc_slot_look(struct svc *svc, uint32_t slot, enum slot_stage stage)
 {
-	return judge(svc, slot_load(&svc->run, slot), stage);
+	return judge(svc, slot, slot_load(&svc->run, slot), stage);
 }
 
 static bool fence(struct svc *svc, uint32_t slot, struct slot_state seen,
@@ -56,7 +73,7 @@ static bool fence(struct svc *svc, uint32_t slot, struct slot_state seen,
  * last one allowed. */
 static bool is_poison(struct body *body)
 {
-	uint32_t mark = atomic_load(&body->n_kv) + atomic_load(&body->n_tokens) + 1;
+	uint32_t mark = progress_mark(body);
 	uint32_t deaths =
 		atomic_load(&body->death_mark) == mark ? atomic_load(&body->deaths) + 1 : 1;
 	/* In this order: a death in between counts too little, never too much. */
@@ -82,7 +99,7 @@ enum svc_claim svc_slot_own(struct svc *svc, uint32_t slot, enum slot_stage stag
 			    struct slot_state *ret_mine, struct body **ret_body)
 {
 	struct slot_state seen = slot_load(&svc->run, slot);
-	enum svc_claim claim = judge(svc, seen, stage);
+	enum svc_claim claim = judge(svc, slot, seen, stage);
 	uint64_t last_beat_us = atomic_load(&svc->run.ctl->incs[seen.owner].beat_us);
 	if (claim == CLAIM_NO || !take(svc, slot, claim, seen, ret_mine))
 		return CLAIM_NO;

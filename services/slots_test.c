@@ -181,6 +181,28 @@ static void a_frozen_owner_is_fenced(void **state)
 	assert_int_equal(svc_code_info(sampler->leave_code)->exit_status, 75);
 }
 
+/* The one that takes over gets twice the time, until the request gets on. */
+static void a_fence_without_progress_doubles_the_limit(void **state)
+{
+	(void)state;
+	struct slot_state mine;
+	struct body *body;
+	test_request(&gateway, 0, STAGE_SAMPLE);
+	own(sampler, 0, STAGE_SAMPLE, &mine, &body);
+	hear_nothing(second_sampler, sampler->run.me, STALL_US + 1);
+	assert_int_equal(own(second_sampler, 0, STAGE_SAMPLE, &mine, &body), CLAIM_FENCED);
+	struct svc *third = make(ROLE_SAMPLER);
+	hear_nothing(third, second_sampler->run.me, STALL_US + 1);
+	assert_int_equal(svc_slot_look(third, 0, STAGE_SAMPLE), CLAIM_NO);
+	hear_nothing(third, second_sampler->run.me, 2 * STALL_US + 1);
+	assert_int_equal(svc_slot_look(third, 0, STAGE_SAMPLE), CLAIM_FENCED);
+	atomic_fetch_add(&body->n_tokens, 1);
+	hear_nothing(third, second_sampler->run.me, STALL_US + 1);
+	assert_int_equal(svc_slot_look(third, 0, STAGE_SAMPLE), CLAIM_FENCED);
+	test_end(&third->run);
+	free(third);
+}
+
 /* A request that isn't admitted yet is waited for: its gateway's line and blocks are its own. */
 static void a_gateway_that_fills_is_not_fenced(void **state)
 {
@@ -351,6 +373,7 @@ int main(void)
 		IN_RUN(a_killed_process_is_an_orphans_owner),
 		IN_RUN(an_owner_that_is_nobody_is_no_owner),
 		IN_RUN(a_frozen_owner_is_fenced),
+		IN_RUN(a_fence_without_progress_doubles_the_limit),
 		IN_RUN(a_gateway_that_fills_is_not_fenced),
 		IN_RUN(an_observer_that_was_late_does_not_judge),
 		IN_RUN(a_request_that_kills_is_given_up),
