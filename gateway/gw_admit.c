@@ -376,16 +376,15 @@ static enum svc_code begin_where_it_was(struct admission *admission, struct svc_
 static enum svc_code may_enter(struct gateway *gateway, uint32_t n, struct svc_err *err)
 {
 	const struct shm_run *run = &gateway->svc->run;
-	uint64_t now = svc_now_us();
-	enum shm_role missing = gw_ready_missing(gateway);
+	enum shm_role lost = gw_ready_lost(gateway, ~0u);
 	if (gateway->svc->draining)
 		return svc_fail(err, SVC_DRAINING, __func__, "this gateway is shutting down");
 	if (!gateway->has_vocab)
 		return svc_fail(err, SVC_NO_WORKER, __func__,
 				"the tokenizer has not published the vocabulary yet");
-	if (missing && now - gateway->missing_since_us[missing] > gateway->no_worker_us)
+	if (lost)
 		return svc_fail(err, SVC_NO_WORKER, __func__, "no %s is running",
-				inc_role_name(missing));
+				inc_role_name(lost));
 	if (gw_slots_busy(gateway) + n > run->n_slots + gateway->queue)
 		return svc_fail(
 			err, SVC_BUSY, __func__,

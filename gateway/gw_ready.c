@@ -32,3 +32,14 @@ enum shm_role gw_ready_missing(const struct gateway *gateway)
 			return needed[i];
 	return ROLE_NONE;
 }
+
+enum shm_role gw_ready_lost(const struct gateway *gateway, unsigned roles)
+{
+	uint64_t now = svc_now_us();
+	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
+		uint64_t since = gateway->missing_since_us[needed[i]];
+		if ((roles & 1u << needed[i]) && since && now - since > gateway->no_worker_us)
+			return needed[i];
+	}
+	return ROLE_NONE;
+}

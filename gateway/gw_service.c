@@ -245,25 +245,26 @@ static void vocab_look(struct gateway *gateway)
 	svc_leave(svc, err.code);
 }
 
-/* Text is all that a call wants that is not yet, or not only, tokens. */
-static bool needs(const struct gw_call *call, enum shm_role role)
+/* A bit for each role that the call can't do without: text is all that it wants that is not yet, or
+ * not only, tokens. */
+static unsigned needs(const struct gw_call *call)
 {
 	bool generates = call->shape.endpoint & (GW_CHAT | GW_COMPLETIONS);
-	return role == ROLE_TOKENIZER ? !generates || !call->first_us : generates;
+	bool encodes = !generates || !call->first_us;
+	return (encodes ? 1u << ROLE_TOKENIZER : 0) |
+	       (generates ? 1u << ROLE_WORKER | 1u << ROLE_SAMPLER : 0);
 }
 
 static void calls_look(struct gateway *gateway)
 {
-	uint64_t now = svc_now_us();
-	enum shm_role missing = gw_ready_missing(gateway);
-	bool lost = missing && now - gateway->missing_since_us[missing] > gateway->no_worker_us;
 	struct gw_call *next, *call = LIST_FIRST(&gateway->calls);
 	for (; call; call = next) {
 		next = LIST_NEXT(call, link);
-		if (lost && needs(call, missing)) {
+		enum shm_role lost = gw_ready_lost(gateway, needs(call));
+		if (lost) {
 			struct svc_err err;
 			(void)svc_fail(&err, SVC_NO_WORKER, __func__, "no %s is running",
-				       inc_role_name(missing));
+				       inc_role_name(lost));
 			gw_call_fail(gateway, call, &err);
 			continue;
 		}

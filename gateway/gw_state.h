@@ -146,3 +146,6 @@ uint32_t gw_slots_busy(const struct gateway *gateway);
 void gw_ready_look(struct gateway *gateway);
 /* ROLE_NONE if all are there, else one that is missing. */
 enum shm_role gw_ready_missing(const struct gateway *gateway);
+/* One of `roles` (a bit for each, 1 << role) that is missing for longer than --no-worker-s; or
+ * ROLE_NONE. */
+enum shm_role gw_ready_lost(const struct gateway *gateway, unsigned roles);
