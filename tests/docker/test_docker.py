@@ -133,7 +133,7 @@ class Stack(Api):
 
     def containers(self, role=None):
         """What Docker knows of each container (of a role)."""
-        ids = self.compose("ps", "-q", *([role] if role else [])).split()
+        ids = self.compose("ps", "-a", "-q", *([role] if role else [])).split()
         return json.loads(self.engine.docker("inspect", *ids)) if ids else []
 
     def status(self):
