@@ -11,7 +11,7 @@ import pytest
 
 from api import Api, until
 from pipeline import pipeline_with
-from streams import COMPLETIONS, Reply, ask, value, with_stops
+from streams import BASE, COMPLETIONS, Reply, ask, value, with_stops
 
 CONFIG = pathlib.Path(__file__).resolve().parents[2] / "deploy/haproxy/machines.cfg"
 PORT = 8080
@@ -87,6 +87,10 @@ def test_a_machine_dies(machines, balancer):
         until(lambda: balancer.request("GET", "/ready").status == 200, 30, "HAProxy")
         bodies = [{**body, "max_tokens": 300} for body in with_stops(first)]
         truths = [value(ask(second, body).events) for body in bodies]
+        # Drawn without a seed of its own: the key gives it one, the same on every machine.
+        unseeded = {**BASE, "prompt": "Once upon a time", "temperature": 1}
+        drawn = [value(ask(machine, unseeded, {"Idempotency-Key": "unseeded"}).events) for machine in (first, second)]
+        assert drawn[0] == drawn[1]
         headers = [{"Idempotency-Key": f"machine-{i}", "X-Session-ID": f"session-{i}"} for i in range(len(bodies))]
         replies = [Reply(balancer, "POST", COMPLETIONS, *each) for each in zip(bodies, headers)]
         assert all(reply.status == 200 and reply.read(4) for reply in replies)
