@@ -5,27 +5,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The least and, well within what the kernel takes, some times the default of 3 ms. */
-#define SHORT_NS 100000u
-#define LONG_NS	 20000000u
+#define TURN_NS 100000u /* the least that the kernel takes; its default is about 3 ms */
 
 /* By system calls: the C library has had these for a short time only. */
-static void set(unsigned long long turn_ns)
+void turns_short(void)
 {
 	struct sched_attr attr = {.size = sizeof attr};
 	if (syscall(SYS_sched_getattr, 0, &attr, sizeof attr, 0) != 0 ||
 	    attr.sched_policy != SCHED_NORMAL)
 		return;
-	attr.sched_runtime = turn_ns;
+	attr.sched_runtime = TURN_NS;
 	syscall(SYS_sched_setattr, 0, &attr, 0);
-}
-
-void turns_short(void)
-{
-	set(SHORT_NS);
-}
-
-void turns_long(void)
-{
-	set(LONG_NS);
 }

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/turns.h"
 #include "npu-worker/worker_private.h"
 
 /* How long a step waits for slots that a sampler has, before it goes without them. */
@@ -262,8 +261,6 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	svc->role_state = worker;
 	worker->svc = svc;
-	/* The bus has its thread already, with short ones. */
-	turns_long();
 	uint32_t threads = choose_threads(svc);
 	bool wants_npu = false;
 	enum svc_code code = npu_look(svc, &wants_npu, err);
