@@ -22,6 +22,10 @@ static const struct cli_command verbs[] = {
 	{"sweep", "which arithmetic makes two configurations differ", verify_sweep},
 	{"histogram", "how far ordinary decode would have chosen otherwise", verify_histogram},
 	{"prefill", "a prompt in batches against one by one", verify_prefill},
+	{"same-prefix", "logits against a reference's, on its own tokens", verify_same_prefix},
+	{"greedy", "own greedy tokens against a reference's", verify_greedy},
+	{"attribution", "what the engine changes, and what the container did", verify_attribution},
+	{"tensors", "a container's matrices against a checkpoint's", verify_tensors},
 };
 
 const struct opt verify_engine_options[] = {

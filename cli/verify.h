@@ -16,6 +16,10 @@ int verify_ladder(int argc, char **argv);
 int verify_sweep(int argc, char **argv);
 int verify_histogram(int argc, char **argv);
 int verify_prefill(int argc, char **argv);
+int verify_same_prefix(int argc, char **argv);
+int verify_greedy(int argc, char **argv);
+int verify_attribution(int argc, char **argv);
+int verify_tensors(int argc, char **argv);
 
 /* How a pass is run: --model, --family, --isa, --threads, --ctx, --chunk, --neighbours. */
 extern const struct opt verify_engine_options[];

@@ -76,7 +76,7 @@ static enum svc_code make_memory(struct vfy_rig *rig, struct svc_err *err)
 	rig->pages_each = (info->ctx + ENGINE_PAGE_TOKENS - 1) / ENGINE_PAGE_TOKENS;
 	uint32_t n_pages = seqs * rig->pages_each;
 	enum kernels_kv kv = kernels_family_kv(info->family);
-	if (kv == KERNELS_KV_I8)
+	if (kv == KERNELS_KV_I8 && !rig->config.logits_only)
 		return svc_fail_param(err, SVC_UNSUPPORTED, "family",
 				      "family %s keeps keys and values as int8 codes; the verify "
 				      "instruments compare floats: use a16-v1, a8-v1 or f32-v1",

@@ -17,6 +17,7 @@ struct vfy_config {
 	uint32_t ctx;	     /* positions */
 	uint32_t chunk;	     /* positions of a sequence per step, at most */
 	uint32_t neighbours; /* other sequences that share every step, one position each */
+	bool logits_only;    /* KV is never looked at: a family that keeps codes is fine, too */
 };
 
 struct vfy_rig;

@@ -3,16 +3,19 @@
 
 Run by hand, with torch and transformers installed; needs the model files of deploy/models.tsv:
 
-    python3 tests/golden/reference.py [tiny|short|long ...]
+    python3 tests/golden/reference.py [tiny|short|long|attribution ...]
 
 tiny: models of tiny_models.py.  short: per real model 6 prompts, 24 greedy steps each, past end tokens; the logits
 are those of one pass over prompt and answer.  long: 3,000 tokens that SmolLM2 made up, every fourth row of the last
-thousand.  Small forms go to tests/golden/data: of each row the largest logits (exact float32), their ids, and the
-log-sum-exp of all; full rows to ~/.cache/lockstep/test-data, where `tests/run --long` finds them.
+thousand.  attribution: SmolLM2 converted to 4-bit Q4NX tiles, and beside it the file it was converted from, on the
+tokens of short.  verify/reference.h has the form of the files.  Small forms go to tests/golden/data: of each row the
+largest logits (exact float32), their ids, and the log-sum-exp of all; full rows to ~/.cache/lockstep/test-data, where
+`tests/run --long` finds them.
 """
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -37,14 +40,27 @@ def provenance(sha256):
                        "arithmetic": "float32, eager attention, dequantised weights"})
 
 
-def compact(logits):
-    """Rows in the form that golden.Rows reads: ascending ids, so that they compress."""
-    ids = np.sort(np.argpartition(logits, -TOP, axis=1)[:, -TOP:], axis=1)
-    deltas = np.diff(ids, axis=1, prepend=0).astype(np.uint32)
+def log_sum_exp(logits):
     wide = logits.astype(np.float64)
     high = wide.max(1, keepdims=True)
-    lse = high[:, 0] + np.log(np.exp(wide - high).sum(1))
-    return dict(id_deltas=deltas, top=np.take_along_axis(logits, ids, 1), lse=lse)
+    return high[:, 0] + np.log(np.exp(wide - high).sum(1))
+
+
+def compact(logits, source=None):
+    """The small form; with a source, the ids are those that are large in either."""
+    ranked = logits if source is None else np.maximum(logits, source)
+    ids = np.sort(np.argpartition(ranked, -TOP, axis=1)[:, -TOP:], axis=1)
+    small = dict(id_deltas=np.diff(ids, axis=1, prepend=0).astype(np.uint32),
+                 top=np.take_along_axis(logits, ids, 1), lse=log_sum_exp(logits))
+    if source is not None:
+        small |= dict(source_top=np.take_along_axis(source, ids, 1), source_lse=log_sum_exp(source))
+    return small
+
+
+def text_rows(ids, positions):
+    """A given text, and the positions whose rows are held."""
+    return dict(prompts=np.array(ids, dtype=np.int32), lengths=np.array([len(ids)], dtype=np.int32),
+                tokens=np.zeros((1, 0), dtype=np.int32), positions=np.array(positions, dtype=np.int32))
 
 
 def forward(model, ids, keep):
@@ -75,7 +91,7 @@ def tokenizer_of(name):
 
 
 def save(name, small, full):
-    np.savez_compressed(golden.DATA / f"{name}.npz", **small)
+    np.savez(golden.DATA / f"{name}.npz", **small)
     golden.FULL.mkdir(parents=True, exist_ok=True)
     np.savez(golden.FULL / f"{name}.npz", **full)
     print(name, (golden.DATA / f"{name}.npz").stat().st_size, "bytes")
@@ -117,9 +133,10 @@ def make_long(name, model, about):
         golden.FULL.mkdir(parents=True, exist_ok=True)
         text.write_text(make_text(model, tokenizer_of(name)))
     ids = tokenizer_of(name)(text.read_text())["input_ids"][:golden.LONG]
-    logits = forward(model, ids, 1000)[::4]
-    shared = dict(provenance=about, prompt=np.array(ids, dtype=np.int32))
-    save(f"{name}-long", shared | compact(logits[::8]), shared | {"logits": logits})
+    logits, positions = forward(model, ids, 1000)[::4], list(range(len(ids) - 1000, len(ids), 4))
+    shared = dict(provenance=about)
+    save(f"{name}-long", shared | text_rows(ids, positions[::8]) | compact(logits[::8]),
+         shared | text_rows(ids, positions) | {"logits": logits})
 
 
 def make_tiny():
@@ -129,18 +146,40 @@ def make_tiny():
             sha256, overrides = tiny_models.make(name, path)
             model, _ = gguf_hf.load(path, overrides)
             logits = forward(model, tiny_models.tokens(name), tiny_models.ROWS)
-        np.savez_compressed(golden.DATA / f"tiny-{name}.npz", provenance=provenance(sha256), logits=logits)
+        ids = tiny_models.tokens(name)
+        np.savez(golden.DATA / f"tiny-{name}.npz", provenance=provenance(sha256), logits=logits,
+                 **text_rows(ids, range(len(ids) - tiny_models.ROWS, len(ids))))
         print(name)
 
 
+def make_attribution(name, source):
+    """The container's rows on the source's prompts and tokens. Its weights are read from the GGUF file that it becomes."""
+    short = np.load(golden.DATA / f"{name}-short.npz")
+    shared = {key: short[key] for key in ("prompts", "lengths", "tokens")}
+    with tempfile.TemporaryDirectory() as folder:
+        for words in ((golden.models_dir() / golden.MODELS[name], "q4nx", "--quantise", "q4"), ("q4nx", "back.gguf")):
+            subprocess.run([golden.lockstep_path(), "model", "convert", *words], cwd=folder, check=True)
+        container, _ = gguf_hf.load(os.path.join(folder, "back.gguf"))
+        about = provenance(golden.sha256_of(os.path.join(folder, "back.gguf")))
+    rows, start = {"container": [], "source": []}, 0
+    for length, answer in zip(shared["lengths"], shared["tokens"]):
+        ids = shared["prompts"][start:start + length].tolist() + answer[:-1].tolist()
+        rows["container"].append(forward(container, ids, golden.STEPS))
+        rows["source"].append(forward(source, ids, golden.STEPS))
+        start += length
+    logits, before = np.concatenate(rows["container"]), np.concatenate(rows["source"])
+    shared["provenance"] = about
+    save(f"{name}-q4nx", shared | compact(logits, before), shared | {"logits": logits, "source_logits": before})
+
+
 def main():
-    wanted = sys.argv[1:] or ["tiny", "short", "long"]
+    wanted = sys.argv[1:] or ["tiny", "short", "long", "attribution"]
     torch.set_num_threads(1)
     pathlib.Path(golden.DATA).mkdir(exist_ok=True)
     if "tiny" in wanted:
         make_tiny()
     for name, file in golden.MODELS.items():
-        if not {"short", "long"} & set(wanted):
+        if not {"short", "long", "attribution"} & set(wanted):
             break
         path = golden.models_dir() / file
         model, _ = gguf_hf.load(path)
@@ -149,6 +188,8 @@ def main():
             make_short(name, model, about)
         if "long" in wanted:
             make_long(name, model, about)
+        if "attribution" in wanted and name == "smollm2":
+            make_attribution(name, model)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import subprocess
 
 import numpy as np
 import pytest
@@ -30,65 +31,38 @@ def isas():
     return [isa for isa, flag in wanted if flag in flags]
 
 
-def load_rows(name):
+def reference_path(name):
     """Full rows where they are (tests/run --long, after reference.py), else the committed form."""
     full = golden.FULL / f"{name}.npz"
-    return np.load(full if LONG_RUN and full.exists() else golden.DATA / f"{name}.npz")
-
-
-def raw_rows(path, vocab, last=None):
-    rows = np.fromfile(path, dtype=np.float32).reshape(-1, vocab)
-    return rows if last is None else rows[-last:]
-
-
-def check_gate(rows, logits, mean, highest, gap, capsys, title):
-    kl, flips = rows.kl(logits), rows.flips(logits)
-    with capsys.disabled():
-        print(f"\n  {title}: KL mean {kl.mean():.2e}, max {kl.max():.2e}, {len(flips)} argmax differences in {len(rows)}"
-              f" rows (largest gap {flips.max() if len(flips) else 0:.1e}); outside the stored rows: probability"
-              f" {rows.outside().mean():.1e}")
-    assert kl.min() > -1e-12
-    assert kl.mean() <= mean and kl.max() <= highest
-    assert not len(flips) or flips.max() <= gap
+    return full if LONG_RUN and full.exists() and "lengths" in np.load(full) else golden.DATA / f"{name}.npz"
 
 
 # ---- fidelity
 
-GATES = {"f32-v1": (1e-9, 1e-8, 1e-4), "a16-v1": (2e-6, 2e-5, 0.02), "a16-kv8-v1": (1e-2, 0.3, 1.5), "a8-v1": (1e-2, 0.3, 1.5)}
+GATES = {"f32-v1": (1e-9, 1e-8, 1e-4, 0.99999), "a16-v1": (2e-6, 2e-5, 0.02, 0.9999),
+         "a16-kv8-v1": (1e-2, 0.3, 1.5, 0.9), "a8-v1": (1e-2, 0.3, 1.5, 0.9)}
+
+
+def check_gate(path, model, limits, capsys, *options):
+    """`lockstep verify same-prefix`: limits are those of mean KL, largest KL, the gap of another argmax, correlation."""
+    words = [word for pair in zip(("--mean-kl", "--max-kl", "--gap", "--correlation"), limits) for word in pair]
+    done = subprocess.run([golden.lockstep_path(), "verify", "same-prefix", path, "--model", model, "--threads", "2",
+                           *map(str, words), *options], capture_output=True, text=True, timeout=1200)
+    with capsys.disabled():
+        print(f"\n  {path.stem} {' '.join(options)}: {done.stdout.splitlines()[0] if done.stdout else done.stderr}")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", list(golden.MODELS))
-def test_same_prefix_gate(name, family, tmp_path, capsys):
-    file, raw = load_rows(f"{name}-short"), tmp_path / "logits"
-    rows, logits, start = golden.Rows(file), [], 0
-    model = model_path(name)
-    assert json.loads(str(file["provenance"]))["model_sha256"] == golden.sha256_of(model)
-    jobs = []
-    for length, answer in zip(file["lengths"], file["tokens"]):
-        prompt = file["prompts"][start:start + length].tolist()
-        jobs.append({"tokens": prompt + answer[:-1].tolist(), "logits": "all"})
-        start += length
-    golden.run_engine(model, jobs, family=family, ctx=512, threads=2, raw=raw)
-    vocab = raw.stat().st_size // 4 // sum(len(job["tokens"]) for job in jobs)
-    every = np.memmap(raw, dtype=np.float32, mode="r").reshape(-1, vocab)
-    end = 0
-    for job in jobs:
-        end += len(job["tokens"])
-        logits.append(every[end - golden.STEPS:end])
-    check_gate(rows, np.concatenate(logits), *GATES[family], capsys, f"{name} {family}")
+def test_same_prefix_gate(name, family, capsys):
+    check_gate(reference_path(f"{name}-short"), model_path(name), GATES[family], capsys, "--family", family)
 
 
 @pytest.mark.parametrize("name", list(golden.MODELS))
-def test_long_context_gate(name, tmp_path, capsys):
-    file, raw = load_rows(f"{name}-long"), tmp_path / "logits"
-    rows, tokens = golden.Rows(file), file["prompt"].tolist()
-    wanted = list(range(len(tokens) - 1000, len(tokens), 4 if "logits" in file else 32))
-    assert len(wanted) == len(rows)
-    jobs = [{"tokens": tokens, "logits_at": wanted}]
-    golden.run_engine(model_path(name), jobs, family="a16-v1", ctx=4096, threads=2, raw=raw)
-    logits = np.fromfile(raw, dtype=np.float32).reshape(len(wanted), -1)
-    check_gate(rows, logits, 1e-5, 1e-4, 0.02, capsys, f"{name} a16-v1, {golden.LONG} tokens")
+def test_long_context_gate(name, capsys):
+    check_gate(reference_path(f"{name}-long"), model_path(name), (1e-5, 1e-4, 0.02, 0.9999), capsys, "--family", "a16-v1",
+               "--chunk", "512")
 
 
 @pytest.mark.parametrize("family", ["f32-v1", "a16-v1", "a16-kv8-v1"])
@@ -111,14 +85,10 @@ def tiny(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", list(tiny_models.ALL))
-def test_tiny_gate(name, tiny, tmp_path, capsys):
-    rows, raw = golden.Rows(np.load(golden.DATA / f"tiny-{name}.npz")), tmp_path / "logits"
+def test_tiny_gate(name, tiny, capsys):
+    """Their provenance has the hash of the tensors, which the fixture looked at, and not the file's."""
     for family in ("f32-v1", "a16-v1"):
-        mean, highest, gap = GATES[family]
-        golden.run_engine(tiny[name], [{"tokens": tiny_models.tokens(name), "logits": "all"}], family=family,
-                          ctx=tiny_models.LENGTH, raw=raw)
-        logits = raw_rows(raw, tiny_models.VOCAB, tiny_models.ROWS)
-        check_gate(rows, logits, mean, highest, gap, capsys, f"{name} {family}")
+        check_gate(golden.DATA / f"tiny-{name}.npz", tiny[name], GATES[family], capsys, "--family", family, "--any-model")
 
 
 # ---- the same bits
@@ -154,7 +124,7 @@ def test_tiny_bits(name, family, tiny):
 def test_real_bits(name):
     model, draw = model_path(name), random.Random(7)
     file = np.load(golden.DATA / f"{name}-long.npz")
-    tokens = file["prompt"][:150].tolist()
+    tokens = file["prompts"][:150].tolist()
     job = {"tokens": tokens, "logits": "all", "generate": 8}
     [base] = golden.run_engine(model, [job], ctx=512, threads=2)
     for threads, chunks in ((2, (1, 7, 64)), (1, (64,)), (4, (150,))):
@@ -163,7 +133,7 @@ def test_real_bits(name):
     others = []
     for _ in range(15):
         at, length = draw.randrange(2000), draw.randrange(1, 60)
-        others.append({"tokens": file["prompt"][at:at + length].tolist(), "generate": draw.randrange(1, 12),
+        others.append({"tokens": file["prompts"][at:at + length].tolist(), "generate": draw.randrange(1, 12),
                        "chunk": draw.choice([1, 7, 64]), "start": draw.randrange(8), "logits": "none"})
     [crowd] = golden.run_engine(model, [others + [job | {"chunk": 31, "start": 3}]], ctx=512, threads=2)
     assert crowd[-1]["xxh3"] == base["xxh3"]
@@ -176,7 +146,7 @@ def test_real_bits(name):
 def test_long_context_bits():
     """Past window, page and item borders: decode and chunked prefill agree at 1,100 tokens."""
     file = np.load(golden.DATA / "gemma-long.npz")
-    job = {"tokens": file["prompt"][:1100].tolist(), "logits_at": list(range(1000, 1100, 9))}
+    job = {"tokens": file["prompts"][:1100].tolist(), "logits_at": list(range(1000, 1100, 9))}
     model = model_path("gemma")
     results = [golden.run_engine(model, [job | {"chunk": chunk}], ctx=2048, threads=2)[0] for chunk in (512, 100)]
     assert len(results[0]["xxh3"]) == 12 and results[0]["xxh3"] == results[1]["xxh3"]
