@@ -6,6 +6,7 @@
 
 #include "cli/verify.h"
 #include "cli/verify_side.h"
+#include "verify/capture.h"
 #include "verify/report.h"
 
 static const struct opt diverge_options[] = {
@@ -18,6 +19,9 @@ static const struct opt diverge_options[] = {
 	{"layers", OPT_STRING, "all", 0, 0, NULL, "compare only the first N layers; or all"},
 	{"rel", OPT_REAL, "0", 0, 1e9, NULL,
 	 "name the first record whose relative L2 exceeds this, too; 0: don't"},
+	{"reference", OPT_STRING, "", 0, 0, NULL,
+	 "another implementation's capture instead of sides and prompt: --family and the like "
+	 "say how its tokens run here"},
 	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
 	{0},
 };
@@ -113,6 +117,52 @@ static enum svc_code read_job(const struct opt_set *options, struct duel_job *jo
 	return code ? code : verify_read_sides(options, true, &job->sides, err);
 }
 
+/* ---- against a reference's capture */
+
+static void print_from_reference(const struct vfy_replay_result *r, bool valid)
+{
+	printf("A: the capture; B: %s on %s\n", r->config.family, r->isa);
+	print_gate("CONTROL B0_vs_B1", &r->control);
+	print_gate("PROBE   B0_vs_B2", &r->probe);
+	if (!valid) {
+		printf("RESULT FAIL: this side differs from itself; no divergence is reported\n");
+		return;
+	}
+	vfy_verdict_print(&r->verdict, "A vs B", stdout);
+	printf("RESULT %s\n", vfy_verdict_is_identical(&r->verdict) ? "IDENTICAL" : "DIFFERENT");
+}
+
+static json_t *from_reference_json(const struct vfy_replay_result *r, bool valid)
+{
+	return json_pack("{s:o, s:o, s:s, s:o}", "CONTROL B0_vs_B1", gate_json(&r->control),
+			 "PROBE B0_vs_B2", gate_json(&r->probe), "result",
+			 !valid					 ? "FAIL"
+			 : vfy_verdict_is_identical(&r->verdict) ? "IDENTICAL"
+								 : "DIFFERENT",
+			 "verdict", valid ? vfy_verdict_json(&r->verdict) : json_null());
+}
+
+static int diverge_from_reference(const struct opt_set *options)
+{
+	struct svc_err err = {0};
+	struct vfy_replay_job job = {
+		.folder = opt_string(options, "reference"), .answer_chunk = 1, .gates = true};
+	struct vfy_replay_result result = {0};
+	job.match.rel = opt_real(options, "rel");
+	enum svc_code code =
+		verify_read_depth(opt_string(options, "layers"), &job.match.depth, &err);
+	code = code ? code : verify_read_config(options, &job.config, &err);
+	code = code ? code : vfy_replay(&job, &result, &err);
+	if (code)
+		return cli_fail(&err);
+	bool valid = vfy_gate_holds(&result.control) && vfy_gate_holds(&result.probe);
+	if (opt_bool(options, "json"))
+		verify_print_json(from_reference_json(&result, valid));
+	else
+		print_from_reference(&result, valid);
+	return valid && vfy_verdict_is_identical(&result.verdict) ? VERIFY_SAME : VERIFY_DIFFERENT;
+}
+
 int verify_diverge(int argc, char **argv)
 {
 	const struct opt_source source = {
@@ -128,6 +178,11 @@ int verify_diverge(int argc, char **argv)
 	int status;
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
+	if (*opt_string(options, "reference")) {
+		status = diverge_from_reference(options);
+		opt_free(options);
+		return status;
+	}
 	enum svc_code code = read_job(options, &job, &err);
 	code = code ? code : vfy_duel_open(&job.sides.duel, &duel, &err);
 	code = code ? code
@@ -211,7 +266,10 @@ int verify_ladder(int argc, char **argv)
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
 	json_t *list = opt_bool(options, "json") ? json_array() : NULL;
-	enum svc_code code = read_job(options, &job, &err);
+	enum svc_code code = *opt_string(options, "reference")
+				     ? svc_fail_param(&err, SVC_USAGE, "reference",
+						      "--reference is for lockstep verify diverge")
+				     : read_job(options, &job, &err);
 	code = code ? code : vfy_duel_open(&job.sides.duel, &duel, &err);
 	if (!code && !list)
 		printf("  %7s %6s\n", "tokens", "layers");

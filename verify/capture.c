@@ -61,16 +61,6 @@ static enum svc_code emit_to_writer(void *context, struct vfy_recorder *recorder
 	return code;
 }
 
-/* Positions whose state and logits are the same in both. */
-static uint32_t count_identical(const struct vfy_trace *a, const struct vfy_trace *b)
-{
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < a->n; i++)
-		n += memcmp(&a->state[i], &b->state[i], sizeof *a->state) == 0 &&
-		     memcmp(&a->logits[i], &b->logits[i], sizeof *a->logits) == 0;
-	return n;
-}
-
 static enum svc_code run_gate(struct vfy_pass pass, const struct vfy_trace *captured,
 			      struct vfy_capture_result *result, struct svc_err *err)
 {
@@ -83,7 +73,7 @@ static enum svc_code run_gate(struct vfy_pass pass, const struct vfy_trace *capt
 	enum svc_code code = vfy_pass_run(&pass, &bare, err);
 	result->gate_seconds = vfy_now() - start;
 	if (!code)
-		result->gate_identical = count_identical(captured, &bare);
+		result->gate_identical = vfy_gate_of(captured, &bare, 0).identical;
 	vfy_trace_free(&bare);
 	return code;
 }
@@ -183,8 +173,29 @@ static struct vfy_config complete_config(const struct vfy_replay_job *job,
 	return config;
 }
 
+/* Twice without recording, and then as the caller wants it, each time from the empty state. */
+static enum svc_code run_gated(const struct vfy_pass *pass, struct vfy_replay_result *result,
+			       struct svc_err *err)
+{
+	struct vfy_trace first = {0}, second = {0}, probed = {0};
+	struct vfy_pass bare = *pass;
+	bare.recorder = NULL;
+	bare.emit = NULL;
+	enum svc_code code = vfy_pass_run(&bare, &first, err);
+	vfy_rig_reset(pass->rig);
+	code = code ? code : vfy_pass_run(&bare, &second, err);
+	vfy_rig_reset(pass->rig);
+	code = code ? code : vfy_pass_run(pass, &probed, err);
+	result->control = vfy_gate_of(&first, &second, 0);
+	result->probe = vfy_gate_of(&first, &probed, 0);
+	vfy_trace_free(&first);
+	vfy_trace_free(&second);
+	vfy_trace_free(&probed);
+	return code;
+}
+
 static enum svc_code run_replay(const struct vfy_replay_job *job, struct vfy_reader *reader,
-				struct vfy_rig *rig, struct vfy_verdict *ret_verdict,
+				struct vfy_rig *rig, struct vfy_replay_result *result,
 				struct svc_err *err)
 {
 	const struct vfy_manifest *m = vfy_reader_manifest(reader);
@@ -200,10 +211,11 @@ static enum svc_code run_replay(const struct vfy_replay_job *job, struct vfy_rea
 				.recorder = &recorder,
 				.emit = vfy_match_put,
 				.context = &match};
-	enum svc_code code = vfy_pass_run(&pass, NULL, err);
+	enum svc_code code =
+		job->gates ? run_gated(&pass, result, err) : vfy_pass_run(&pass, NULL, err);
 	if (!code)
 		code = vfy_match_finish(&match, err);
-	*ret_verdict = match.verdict;
+	result->verdict = match.verdict;
 	vfy_match_free(&match);
 	vfy_recorder_free(&recorder);
 	return code;
@@ -225,7 +237,7 @@ enum svc_code vfy_replay(const struct vfy_replay_job *job, struct vfy_replay_res
 	if (!code)
 		code = check_model(m, rig, err);
 	if (!code)
-		code = run_replay(job, reader, rig, &result.verdict, err);
+		code = run_replay(job, reader, rig, &result, err);
 	if (!code) {
 		result.isa = vfy_rig_info(rig)->isa;
 		*ret_result = result;

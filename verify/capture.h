@@ -26,9 +26,11 @@ struct vfy_replay_job {
 	struct vfy_config config; /* family NULL: the capture's; chunk 0: the capture's; ctx 0: as
 				     many as the capture needs */
 	uint32_t answer_chunk;	  /* positions behind the prompt per step */
+	bool gates; /* before: twice without recording; and that with recording must be the same */
 	struct vfy_match_options match;
 };
 struct vfy_replay_result {
+	struct vfy_gate control, probe; /* if job->gates */
 	struct vfy_verdict verdict;
 	struct vfy_config config; /* as it ran */
 	const char *isa;	  /* the kernels that ran */

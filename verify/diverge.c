@@ -15,14 +15,10 @@ const char *vfy_fault_name(enum vfy_fault_kind kind)
 	return FAULTS[kind];
 }
 
-bool vfy_gate_holds(const struct vfy_gate *gate)
-{
-	return gate->positions > 0 && gate->identical == gate->positions;
-}
-
 void vfy_side_family(struct vfy_side *side, const char *family)
 {
-	side->is_bat = strcmp(family, "bat") == 0;
+	side->variant.bf16_sums = strcmp(family, "bat16") == 0;
+	side->is_bat = side->variant.bf16_sums || strcmp(family, "bat") == 0;
 	side->config.family = side->is_bat || strcmp(family, "seq") == 0 ? "f32-v1" : family;
 	side->variant.last_layer = UINT32_MAX;
 	for (int p = 0; p < VARIANT_PRIMITIVE_COUNT && side->is_bat; p++)
@@ -217,18 +213,6 @@ static enum svc_code run_pass(const struct vfy_duel *duel, const struct one_pass
 	return code;
 }
 
-static struct vfy_gate compare_traces(const struct vfy_trace *x, const struct vfy_trace *y,
-				      uint32_t start)
-{
-	struct vfy_gate gate = {0};
-	for (uint32_t i = start; i < x->n && i < y->n; i++) {
-		gate.positions++;
-		gate.identical += memcmp(&x->state[i], &y->state[i], sizeof *x->state) == 0 &&
-				  memcmp(&x->logits[i], &y->logits[i], sizeof *x->logits) == 0;
-	}
-	return gate;
-}
-
 /* Three passes of one side; the records of the third. */
 static enum svc_code run_side(const struct vfy_duel *duel, struct one_pass one,
 			      struct vfy_recorder *recorder, struct vfy_gate ret_gates[2],
@@ -241,8 +225,8 @@ static enum svc_code run_side(const struct vfy_duel *duel, struct one_pass one,
 	one.recorder = recorder;
 	code = code ? code : run_pass(duel, &one, &probed, &unused, err);
 	if (!code) {
-		ret_gates[0] = compare_traces(&first, &second, duel->options.n_prompt);
-		ret_gates[1] = compare_traces(&first, &probed, duel->options.n_prompt);
+		ret_gates[0] = vfy_gate_of(&first, &second, duel->options.n_prompt);
+		ret_gates[1] = vfy_gate_of(&first, &probed, duel->options.n_prompt);
 	}
 	vfy_trace_free(&first);
 	vfy_trace_free(&second);

@@ -29,7 +29,8 @@ struct vfy_side {
 	struct variant variant;
 	struct vfy_fault fault;
 };
-/* family "bat" and "seq" become f32-v1 with and without all other primitives. */
+/* family "bat" and "seq" become f32-v1 with and without all other primitives; "bat16" is bat with
+ * partial sums in bfloat16. */
 void vfy_side_family(struct vfy_side *side, const char *family);
 
 /* A place in KV at rest that differs. */
@@ -37,11 +38,6 @@ struct vfy_rest {
 	bool found;
 	uint32_t position, layer, part, element;
 };
-
-struct vfy_gate {
-	uint32_t positions, identical; /* state and logits */
-};
-bool vfy_gate_holds(const struct vfy_gate *gate);
 
 /* Two engines in one state. */
 struct vfy_duel;

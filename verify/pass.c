@@ -23,6 +23,22 @@ void vfy_trace_free(struct vfy_trace *trace)
 	*trace = (struct vfy_trace){0};
 }
 
+bool vfy_gate_holds(const struct vfy_gate *gate)
+{
+	return gate->positions > 0 && gate->identical == gate->positions;
+}
+
+struct vfy_gate vfy_gate_of(const struct vfy_trace *a, const struct vfy_trace *b, uint32_t start)
+{
+	struct vfy_gate gate = {0};
+	for (uint32_t i = start; i < a->n && i < b->n; i++) {
+		gate.positions++;
+		gate.identical += memcmp(&a->state[i], &b->state[i], sizeof *a->state) == 0 &&
+				  memcmp(&a->logits[i], &b->logits[i], sizeof *a->logits) == 0;
+	}
+	return gate;
+}
+
 uint32_t vfy_pass_fed(const struct vfy_pass *pass)
 {
 	return pass->n_prompt + pass->n_new - (pass->n_new > 0);

@@ -16,6 +16,14 @@ struct vfy_trace {
 };
 void vfy_trace_free(struct vfy_trace *trace);
 
+/* Two passes that must be the same: of how many positions state and logits are. */
+struct vfy_gate {
+	uint32_t positions, identical;
+};
+bool vfy_gate_holds(const struct vfy_gate *gate);
+/* From position start on. */
+struct vfy_gate vfy_gate_of(const struct vfy_trace *a, const struct vfy_trace *b, uint32_t start);
+
 struct vfy_pass {
 	struct vfy_rig *rig;
 	int32_t *tokens;   /* [n_prompt + n_new] */

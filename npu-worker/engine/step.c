@@ -93,9 +93,11 @@ static void multiply_rows(const struct product *p, uint32_t m, float *y, uint32_
 		struct kernels_acts part = acts_rows(acts, row, count);
 		float *out = y + row * p->y_stride;
 		if (varies)
-			variant_matmul(&(struct variant_product){kernels, w, &part, out,
-								 p->y_stride, acts->rows},
-				       first, last);
+			variant_matmul(
+				&(struct variant_product){
+					kernels, w, &part, out, p->y_stride, acts->rows,
+					p->step->batch->hooks->variant->bf16_sums},
+				first, last);
 		else
 			kernels->matmul(w, &part, out, p->y_stride, first, last);
 		step_beat(p->step, thread);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/f16.h"
 #include "base/fmath.h"
 #include "npu-worker/kernels/attention.h"
 #include "npu-worker/kernels/forms.h"
@@ -83,7 +84,8 @@ static void multiply_block(const struct variant_product *p, uint32_t block)
 			continue;
 		multiply_range(p, block, from, to, part);
 		for (uint32_t j = 0; j < rows * KERNELS_BLOCK_ROWS; j++)
-			sums[j] += part[j];
+			sums[j] += p->bf16_sums && p->rows > 1 ? bf16_to_f32(bf16_from_f32(part[j]))
+							       : part[j];
 	}
 	uint32_t first = block * KERNELS_BLOCK_ROWS, left = p->w->rows - first;
 	uint32_t count = left < KERNELS_BLOCK_ROWS ? left : KERNELS_BLOCK_ROWS;

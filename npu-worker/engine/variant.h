@@ -32,6 +32,9 @@ struct variant {
 	/* Bit c: at checkpoint c the other primitive makes the values. */
 	uint32_t sites[VARIANT_PRIMITIVE_COUNT];
 	uint32_t first_layer, last_layer; /* both included; the head counts as layer n_layers */
+	/* VARIANT_MATMUL: where several rows share the pass, the sum of a range of columns is
+	 * handed on in bfloat16, as by engines whose batched kernels keep partial sums so. */
+	bool bf16_sums;
 };
 _Static_assert(ENGINE_CHECKPOINT_COUNT <= 32, "a bit for each");
 
@@ -46,6 +49,7 @@ struct variant_product {
 	float *y;
 	size_t y_stride;
 	uint32_t rows;
+	bool bf16_sums;
 };
 void variant_matmul(const struct variant_product *product, uint32_t first, uint32_t last);
 

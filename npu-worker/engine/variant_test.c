@@ -188,6 +188,27 @@ static void rows_of_the_pass_matter(void **state)
 	tear_down(&f);
 }
 
+/* Coarse sums: the same bits for one row, and much further away for several. */
+static void bf16_sums_are_for_several_rows(void **state)
+{
+	(void)state;
+	struct fixture f;
+	struct model_file file = model_file_default();
+	float fine[VOCAB], coarse[VOCAB];
+	struct variant v = {.last_layer = UINT32_MAX};
+	v.sites[VARIANT_MATMUL] = variant_sites_of(VARIANT_MATMUL);
+	struct variant rounded = v;
+	rounded.bf16_sums = true;
+	set_up(&f, &file, KERNELS_F32);
+	run(&f, &v, 1, fine);
+	run(&f, &rounded, 1, coarse);
+	assert_memory_equal(fine, coarse, sizeof fine);
+	run(&f, &v, 10, fine);
+	run(&f, &rounded, 10, coarse);
+	assert_true(distance(fine, coarse) > 1e-4 && distance(fine, coarse) < 0.1);
+	tear_down(&f);
+}
+
 /* Without either change the written-out attention is the kernels', bit for bit: so what a variant
  * changes is the named thing alone. */
 static void attention_without_a_change_is_the_kernels(void **state)
@@ -267,6 +288,7 @@ int main(void)
 		cmocka_unit_test(each_site_is_the_first_to_change),
 		cmocka_unit_test(no_sites_change_nothing_and_layers_limit),
 		cmocka_unit_test(rows_of_the_pass_matter),
+		cmocka_unit_test(bf16_sums_are_for_several_rows),
 		cmocka_unit_test(attention_without_a_change_is_the_kernels),
 		cmocka_unit_test(only_with_float_activations),
 	};

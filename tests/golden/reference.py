@@ -3,9 +3,10 @@
 
 Run by hand, with torch and transformers installed; needs the model files of deploy/models.tsv:
 
-    python3 tests/golden/reference.py [tiny|short|long|attribution ...]
+    python3 tests/golden/reference.py [tiny|rope|capture|short|long|attribution ...]
 
-tiny: models of tiny_models.py.  short: per real model 6 prompts, 24 greedy steps each, past end tokens; the logits
+tiny: models of tiny_models.py.  rope: the position tables of each of them.  capture: what
+transformers computes for three positions of two of them, layer by layer (hf_capture.py).  short: per real model 6 prompts, 24 greedy steps each, past end tokens; the logits
 are those of one pass over prompt and answer.  long: 3,000 tokens that SmolLM2 made up, every fourth row of the last
 thousand.  attribution: SmolLM2 converted to 4-bit Q4NX tiles, and beside it the file it was converted from, on the
 tokens of short.  verify/reference.h has the form of the files.  Small forms go to tests/golden/data: of each row the
@@ -25,9 +26,11 @@ import transformers
 
 import gguf_hf
 import golden
+import hf_capture
 import tiny_models
 
 TOP = 256
+CAPTURED = ["llama_linear", "gemma3_scaled"]  # pairs in another order; every checkpoint
 CHAT = ["What is the capital of France?", "Write a Python function that returns the n-th Fibonacci number.",
         "List three uses of a paper clip, as JSON.", "Explain in two sentences why the sky is blue.",
         "Übersetze ins Englische: Der Hund schläft unter dem Tisch.", "1, 1, 2, 3, 5, 8, 13,"]
@@ -152,6 +155,40 @@ def make_tiny():
         print(name)
 
 
+def rope_tables(model, ctx, positions):
+    """The arrays of verify/rope_check.h. All positions at once: dynamic and longrope take the context from the largest."""
+    rotary, arrays = model.model.rotary_emb, {}
+    types = {"": "full_attention", "_local": "sliding_attention"} if hasattr(rotary, "layer_types") else {"": None}
+    for suffix, kind in types.items():
+        words = (torch.zeros(1, 1, 1), torch.arange(ctx)[None]) + ((kind,) if kind else ())
+        with torch.no_grad():
+            cos, sin = (table[0, positions, :table.shape[-1] // 2].numpy() for table in rotary(*words))
+        prefix = f"{kind}_" if kind else ""
+        arrays |= {f"cos{suffix}": cos, f"sin{suffix}": sin,
+                   f"inv_freq{suffix}": getattr(rotary, f"{prefix}inv_freq").float().numpy(),
+                   f"scale{suffix}": np.float32(getattr(rotary, f"{prefix}attention_scaling"))}
+    return arrays | {"positions": np.array(positions, np.int32), "ctx": np.int32(ctx)}
+
+
+def make_rope():
+    ctx = tiny_models.LENGTH
+    positions = sorted({0, 1, 2, 3, 7, 63, 64, 127, 128, 255, 256, ctx - 2, ctx - 1} | set(range(11, ctx, 29)))
+    for name in tiny_models.ALL:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.gguf")
+            _, overrides = tiny_models.make(name, path)
+            model, _ = gguf_hf.load(path, overrides)
+        np.savez(golden.DATA / f"rope-{name}.npz", **rope_tables(model, ctx, positions))
+
+
+def make_captures():
+    for name in CAPTURED:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.gguf")
+            _, overrides = tiny_models.make(name, path)
+            print(name, hf_capture.write(golden.DATA / f"capture-{name}", path, tiny_models.tokens(name)[:3], overrides))
+
+
 def make_attribution(name, source):
     """The container's rows on the source's prompts and tokens. Its weights are read from the GGUF file that it becomes."""
     short = np.load(golden.DATA / f"{name}-short.npz")
@@ -173,11 +210,15 @@ def make_attribution(name, source):
 
 
 def main():
-    wanted = sys.argv[1:] or ["tiny", "short", "long", "attribution"]
+    wanted = sys.argv[1:] or ["tiny", "rope", "capture", "short", "long", "attribution"]
     torch.set_num_threads(1)
     pathlib.Path(golden.DATA).mkdir(exist_ok=True)
     if "tiny" in wanted:
         make_tiny()
+    if "rope" in wanted:
+        make_rope()
+    if "capture" in wanted:
+        make_captures()
     for name, file in golden.MODELS.items():
         if not {"short", "long", "attribution"} & set(wanted):
             break

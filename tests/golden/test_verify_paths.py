@@ -1,6 +1,7 @@
 """`lockstep verify histogram` and `prefill`: in the serving family a batch is the sequence, in bat it isn't."""
 import pytest
 
+import tiny_models
 from test_verify import LONG_RUN, model_path, run, verify
 
 LIST = "List the numbers from one to twenty, then list them again:"
@@ -28,6 +29,21 @@ def test_bat_computes_other_states():
     for path in PATHS:
         h = told[path]
         assert h["nonzero"] == h["up_to_0.1"] + h["up_to_0.5"] + h["up_to_2.0"] + h["above_2.0"]
+
+
+def test_bat16_would_choose_otherwise(tmp_path):
+    """Partial sums in bfloat16 wherever rows share a pass: gaps that ordinary decode sees, on every path but the plain."""
+    model = tmp_path / "qwen3.gguf"
+    tiny_models.make("qwen3", model)
+    words = ["histogram", "--model", model, "--ids", "5,9,2,7", "--tokens", 100, "--family"]
+    told = verify(*words, "bat16", status=1)
+    assert told["plain"]["nonzero"] == 0 and told["plain"]["identical_positions"] == 103
+    for path in PATHS[1:]:
+        h = told[path]
+        assert h["nonzero"] > 0 and 0 < h["worst"] <= 2 and not h["same_tokens_as_plain"]
+        assert h["nonzero"] == h["up_to_0.1"] + h["up_to_0.5"] + h["up_to_2.0"] + h["above_2.0"]
+    flat = verify(*words, "f32-v1")
+    assert all(flat[path]["nonzero"] == 0 and flat[path]["same_tokens_as_plain"] for path in PATHS)
 
 
 def test_batched_prefill_is_n_times_forward():

@@ -1,0 +1,190 @@
+#include "verify/rope_check.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "verify/compare.h"
+
+struct tables {
+	const struct npz *npz;
+	const int32_t *positions;
+	uint32_t n, pairs;
+	const float *sides[2]; /* cosines, sines: [n][pairs] */
+	const float *inv_freq; /* [pairs] */
+	float scale;
+};
+
+static const struct npz_array *find(const struct npz *npz, const char *name, const char *suffix,
+				    enum npz_type type, uint32_t n_dims)
+{
+	char whole[NPZ_NAME];
+	snprintf(whole, sizeof whole, "%s%s", name, suffix);
+	const struct npz_array *a = npz_find(npz, whole);
+	return a && a->type == type && a->n_dims == n_dims ? a : NULL;
+}
+
+static enum svc_code bad_array(struct svc_err *err, const char *name, const char *suffix,
+			       const char *wanted)
+{
+	return svc_fail(err, SVC_CORRUPT, "reference", "array %s%s must be %s", name, suffix,
+			wanted);
+}
+
+static enum svc_code read_tables(const struct npz *npz, const char *suffix, struct tables *t,
+				 struct svc_err *err)
+{
+	const struct npz_array *positions = find(npz, "positions", "", NPZ_I32, 1);
+	const struct npz_array *inv_freq = find(npz, "inv_freq", suffix, NPZ_F32, 1);
+	const struct npz_array *scale = find(npz, "scale", suffix, NPZ_F32, 0);
+	static const char *const names[] = {"cos", "sin"};
+	if (!positions || positions->count == 0 || positions->count > INT32_MAX)
+		return bad_array(err, "positions", "", "int32 [n]");
+	if (!inv_freq || inv_freq->count == 0 || inv_freq->count > INT32_MAX || !scale)
+		return bad_array(err, "inv_freq", suffix,
+				 "float32 [pairs], and scale a float32 without dimensions");
+	*t = (struct tables){.npz = npz,
+			     .positions = positions->data,
+			     .n = (uint32_t)positions->count,
+			     .pairs = (uint32_t)inv_freq->count,
+			     .inv_freq = inv_freq->data,
+			     .scale = *(const float *)scale->data};
+	for (int i = 0; i < 2; i++) {
+		const struct npz_array *a = find(npz, names[i], suffix, NPZ_F32, 2);
+		if (!a || a->dims[0] != t->n || a->dims[1] != t->pairs)
+			return bad_array(err, names[i], suffix, "float32 [positions, pairs]");
+		t->sides[i] = a->data;
+	}
+	return SVC_OK;
+}
+
+/* Rounded to float32 once; *ret_tie: the value lies next to the middle of two floats. */
+static float round_once(long double value, bool *ret_tie)
+{
+	float nearest = (float)value, size = fabsf(nearest);
+	long double ulp = (long double)nextafterf(size, INFINITY) - (long double)size;
+	*ret_tie = fabsl(value - (long double)nearest) > ulp * (0.5L - 1.0L / 1024);
+	return nearest;
+}
+
+static bool same_bits(float a, float b)
+{
+	return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static void compare_element(const struct tables *t, uint32_t row, uint32_t element, float ours,
+			    struct vfy_rope_table *table)
+{
+	uint32_t pair = element % t->pairs;
+	bool is_sine = element >= t->pairs, tie;
+	float theirs = t->sides[is_sine][(size_t)row * t->pairs + pair];
+	float angle = t->inv_freq[pair] * (float)t->positions[row];
+	long double exact = is_sine ? sinl((long double)angle) : cosl((long double)angle);
+	float defined = round_once(exact, &tie) * t->scale;
+	uint32_t bits[2];
+	uint64_t ulp = 0;
+	memcpy(&bits[0], &ours, sizeof ours);
+	memcpy(&bits[1], &theirs, sizeof theirs);
+	bool has_distance = vfy_ulp_distance(VFY_F32, bits[0], bits[1], &ulp);
+	table->elements++;
+	table->identical += same_bits(ours, theirs);
+	table->one_ulp += has_distance && ulp == 1;
+	table->ours_as_defined += same_bits(ours, defined);
+	table->reference_as_defined += same_bits(theirs, defined);
+	table->max_abs = fmax(table->max_abs, fabs((double)ours - (double)theirs));
+	table->near_ties += tie;
+	table->near_ties_differ += tie && !same_bits(ours, theirs);
+	if (has_distance && (double)ulp > table->max_ulp) {
+		table->max_ulp = (double)ulp;
+		table->max_position = (uint32_t)t->positions[row];
+		table->max_element = element;
+	}
+}
+
+static enum svc_code compare_table(const struct vfy_rig *rig, uint32_t layer,
+				   const struct tables *t, struct vfy_rope_table *table,
+				   struct svc_err *err)
+{
+	table->pairs = t->pairs;
+	for (uint32_t row = 0; row < t->n; row++) {
+		uint32_t pairs, ctx = vfy_rig_info(rig)->ctx;
+		if (t->positions[row] < 0 || (uint32_t)t->positions[row] >= ctx)
+			return svc_fail(err, SVC_CONFLICT, "reference",
+					"position %" PRId32 " isn't within the context of %" PRIu32,
+					t->positions[row], ctx);
+		const float *ours = vfy_rig_rope(rig, layer, (uint32_t)t->positions[row], &pairs);
+		if (pairs != t->pairs)
+			return svc_fail(err, SVC_CONFLICT, "reference",
+					"the reference rotates %" PRIu32 " pairs, the model's "
+					"layer %" PRIu32 " %" PRIu32,
+					t->pairs, layer, pairs);
+		for (uint32_t i = 0; i < 2 * pairs; i++)
+			compare_element(t, row, i, ours[i], table);
+	}
+	return SVC_OK;
+}
+
+/* The first layer with the table: of windowed ones, or of the others. */
+static bool find_layer(const struct vfy_rig *rig, bool windowed, uint32_t *ret_layer)
+{
+	const struct model_config *c = &vfy_rig_info(rig)->config;
+	for (uint32_t layer = 0; layer < c->n_layers; layer++) {
+		if (!!c->windowed[layer] == windowed) {
+			*ret_layer = layer;
+			return true;
+		}
+	}
+	return false;
+}
+
+static enum svc_code compare_all(const struct vfy_config *config, const struct npz *npz,
+				 struct vfy_rope_result *result, struct svc_err *err)
+{
+	static const char *const suffixes[VFY_ROPE_TABLES] = {"", "_local"};
+	static const char *const names[VFY_ROPE_TABLES] = {"rope", "rope_local"};
+	struct vfy_rig *rig = NULL;
+	struct vfy_config sized = *config;
+	sized.ctx = result->ctx;
+	enum svc_code code = vfy_rig_open(&sized, &rig, err);
+	for (int i = 0; i < VFY_ROPE_TABLES && !code; i++) {
+		struct tables tables = {0};
+		uint32_t layer = 0;
+		if (i == 1 && !find(npz, "inv_freq", suffixes[i], NPZ_F32, 1))
+			continue;
+		code = read_tables(npz, suffixes[i], &tables, err);
+		/* A model whose layers all have a window may still have the ordinary table. */
+		if (!code && !find_layer(rig, i == 1, &layer) && i == 1)
+			code = svc_fail(err, SVC_CONFLICT, "reference",
+					"the reference has a table of windowed layers, the model "
+					"has none");
+		result->tables[i].name = names[i];
+		result->positions = code ? 0 : tables.n;
+		code = code ? code : compare_table(rig, layer, &tables, &result->tables[i], err);
+	}
+	vfy_rig_close(rig);
+	return code;
+}
+
+enum svc_code vfy_rope_check(const struct vfy_config *config, const char *reference,
+			     struct vfy_rope_result *ret_result, struct svc_err *err)
+{
+	struct npz *npz = NULL;
+	struct vfy_rope_result result = {0};
+	enum svc_code code = npz_open(reference, &npz, err);
+	if (code)
+		return code;
+	const struct npz_array *ctx = find(npz, "ctx", "", NPZ_I32, 0);
+	if (!ctx || *(const int32_t *)ctx->data < 1)
+		code = bad_array(err, "ctx", "", "an int32 above 0, without dimensions");
+	if (!code) {
+		result.ctx = (uint32_t) * (const int32_t *)ctx->data;
+		code = compare_all(config, npz, &result, err);
+	}
+	npz_close(npz);
+	if (code)
+		svc_err_prefix(err, "%s", reference);
+	else
+		*ret_result = result;
+	return code;
+}
