@@ -25,6 +25,7 @@ static const struct cli_command verbs[] = {
 	{"same-prefix", "logits against a reference's, on its own tokens", verify_same_prefix},
 	{"greedy", "own greedy tokens against a reference's", verify_greedy},
 	{"attribution", "what the engine changes, and what the container did", verify_attribution},
+	{"tape", "a server's draws, computed again", verify_tape},
 	{"rope", "position tables against a reference's", verify_rope},
 	{"tensors", "a container's matrices against a checkpoint's", verify_tensors},
 };

@@ -19,6 +19,7 @@ int verify_prefill(int argc, char **argv);
 int verify_same_prefix(int argc, char **argv);
 int verify_greedy(int argc, char **argv);
 int verify_attribution(int argc, char **argv);
+int verify_tape(int argc, char **argv);
 int verify_rope(int argc, char **argv);
 int verify_tensors(int argc, char **argv);
 

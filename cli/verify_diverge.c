@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/verify.h"
+#include "cli/verify_pages.h"
 #include "cli/verify_side.h"
 #include "verify/capture.h"
 #include "verify/report.h"
@@ -22,6 +23,7 @@ static const struct opt diverge_options[] = {
 	{"reference", OPT_STRING, "", 0, 0, NULL,
 	 "another implementation's capture instead of sides and prompt: --family and the like "
 	 "say how its tokens run here"},
+	{"html", OPT_STRING, "", 0, 0, NULL, "write a page with plots to this file, too"},
 	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
 	{0},
 };
@@ -117,7 +119,35 @@ static enum svc_code read_job(const struct opt_set *options, struct duel_job *jo
 	return code ? code : verify_read_sides(options, true, &job->sides, err);
 }
 
-/* ---- against a reference's capture */
+/* ---- diverge */
+
+/* --html: a grid collects what is compared. */
+static enum svc_code begin_page(const struct opt_set *options, struct vfy_match_options *match,
+				struct svc_err *err)
+{
+	if (!*opt_string(options, "html"))
+		return SVC_OK;
+	match->visit_context = verify_grid_new();
+	if (!match->visit_context)
+		return svc_fail_errno(err, __func__, "no memory for the page");
+	match->visit = verify_grid_visit;
+	return SVC_OK;
+}
+
+/* Prints, writes the page, and takes json. */
+static enum svc_code finish(const struct opt_set *options, json_t *json,
+			    const struct vfy_match_options *match, struct svc_err *err)
+{
+	enum svc_code code = SVC_OK;
+	if (match->visit_context)
+		code = verify_page_divergence(opt_string(options, "html"), json,
+					      match->visit_context, err);
+	if (opt_bool(options, "json"))
+		verify_print_json(json);
+	else
+		json_decref(json);
+	return code;
+}
 
 static void print_from_reference(const struct vfy_replay_result *r, bool valid)
 {
@@ -152,14 +182,15 @@ static int diverge_from_reference(const struct opt_set *options)
 	enum svc_code code =
 		verify_read_depth(opt_string(options, "layers"), &job.match.depth, &err);
 	code = code ? code : verify_read_config(options, &job.config, &err);
+	code = code ? code : begin_page(options, &job.match, &err);
 	code = code ? code : vfy_replay(&job, &result, &err);
+	bool valid = vfy_gate_holds(&result.control) && vfy_gate_holds(&result.probe);
+	if (!code && !opt_bool(options, "json"))
+		print_from_reference(&result, valid);
+	code = code ? code : finish(options, from_reference_json(&result, valid), &job.match, &err);
+	free(job.match.visit_context);
 	if (code)
 		return cli_fail(&err);
-	bool valid = vfy_gate_holds(&result.control) && vfy_gate_holds(&result.probe);
-	if (opt_bool(options, "json"))
-		verify_print_json(from_reference_json(&result, valid));
-	else
-		print_from_reference(&result, valid);
 	return valid && vfy_verdict_is_identical(&result.verdict) ? VERIFY_SAME : VERIFY_DIFFERENT;
 }
 
@@ -184,13 +215,14 @@ int verify_diverge(int argc, char **argv)
 		return status;
 	}
 	enum svc_code code = read_job(options, &job, &err);
+	code = code ? code : begin_page(options, &job.match, &err);
 	code = code ? code : vfy_duel_open(&job.sides.duel, &duel, &err);
 	code = code ? code
 		    : vfy_duel_run(duel, NULL, job.sides.duel.n_forced, &job.match, &d, &err);
-	if (!code && opt_bool(options, "json"))
-		verify_print_json(verify_divergence_json(&d));
-	else if (!code)
+	if (!code && !opt_bool(options, "json"))
 		print_divergence(&d);
+	code = code ? code : finish(options, verify_divergence_json(&d), &job.match, &err);
+	free(job.match.visit_context);
 	vfy_duel_close(duel);
 	verify_free_sides(&job.sides);
 	opt_free(options);
@@ -266,9 +298,10 @@ int verify_ladder(int argc, char **argv)
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
 	json_t *list = opt_bool(options, "json") ? json_array() : NULL;
-	enum svc_code code = *opt_string(options, "reference")
+	enum svc_code code = *opt_string(options, "reference") || *opt_string(options, "html")
 				     ? svc_fail_param(&err, SVC_USAGE, "reference",
-						      "--reference is for lockstep verify diverge")
+						      "--reference and --html are for lockstep "
+						      "verify diverge")
 				     : read_job(options, &job, &err);
 	code = code ? code : vfy_duel_open(&job.sides.duel, &duel, &err);
 	if (!code && !list)

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "cli/verify.h"
+#include "cli/verify_pages.h"
 #include "cli/verify_side.h"
+#include "sampler/params.h"
 #include "verify/histogram.h"
 #include "verify/prefill.h"
 #include "verify/report.h"
@@ -21,9 +23,16 @@ static const struct opt path_options[] = {
 };
 
 static const struct opt histogram_options[] = {
-	{"tokens", OPT_INT, "64", 2, 1 << 20, NULL, "greedy tokens behind the prompt"},
+	{"tokens", OPT_INT, "64", 2, 1 << 20, NULL, "tokens behind the prompt"},
 	{"neighbours", OPT_INT, "7", 1, 63, NULL, "of the batched path"},
+	{"temperature", OPT_REAL, "0", 0, 100, NULL, "0: greedy; else tokens are sampled"},
+	{"top-k", OPT_INT, "0", 0, 1 << 30, NULL, "of sampling; 0: off"},
+	{"top-p", OPT_REAL, "1", 0, 1, NULL, "of sampling; 1: off"},
+	{"min-p", OPT_REAL, "0", 0, 1, NULL, "of sampling; 0: off"},
+	{"repetition-penalty", OPT_REAL, "1", 0.01, 100, NULL, "of sampling; 1: off"},
+	{"seed", OPT_INT, "0", 0, 0x1p53, NULL, "of sampling"},
 	{"draft", OPT_INT, "8", 1, 63, NULL, "tokens of a draft, at most, on the speculative path"},
+	{"html", OPT_STRING, "", 0, 0, NULL, "write a page with plots to this file, too"},
 	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
 	{0},
 };
@@ -101,6 +110,36 @@ static bool is_flat(const struct vfy_histogram *paths)
 	return flat;
 }
 
+/* NULL: greedy. */
+static const struct body_params *read_sampling(const struct opt_set *options,
+					       struct body_params *params)
+{
+	if (!(opt_real(options, "temperature") > 0))
+		return NULL;
+	smp_params_default(params);
+	params->temperature = (float)opt_real(options, "temperature");
+	params->top_k = (uint32_t)opt_int(options, "top-k");
+	params->top_p = (float)opt_real(options, "top-p");
+	params->min_p = (float)opt_real(options, "min-p");
+	params->repetition_penalty = (float)opt_real(options, "repetition-penalty");
+	params->seed = (uint64_t)opt_int(options, "seed");
+	return params;
+}
+
+static enum svc_code show_histogram(const struct opt_set *options,
+				    const struct vfy_histogram *paths, struct svc_err *err)
+{
+	const char *family = opt_string(options, "family"), *html = opt_string(options, "html");
+	json_t *json = histogram_json(paths);
+	enum svc_code code = *html ? verify_page_histogram(html, family, json, paths, err) : SVC_OK;
+	if (opt_bool(options, "json"))
+		verify_print_json(json_incref(json));
+	else
+		print_histogram(family, paths);
+	json_decref(json);
+	return code;
+}
+
 int verify_histogram(int argc, char **argv)
 {
 	const struct opt_source source = {
@@ -111,6 +150,7 @@ int verify_histogram(int argc, char **argv)
 	struct opt_set *options = NULL;
 	struct svc_err err = {0};
 	struct vfy_histogram_job job = {0};
+	struct body_params sampling = {0};
 	struct vfy_histogram paths[VFY_PATH_COUNT] = {{0}};
 	int32_t *prompt = NULL;
 	int status;
@@ -120,15 +160,13 @@ int verify_histogram(int argc, char **argv)
 	job.prompt = prompt;
 	job.n_new = (uint32_t)opt_int(options, "tokens");
 	job.draft = (uint32_t)opt_int(options, "draft");
+	job.sampling = read_sampling(options, &sampling);
 	if (job.side.config.ctx == 0)
 		job.side.config.ctx = job.n_prompt + job.n_new;
 	if (job.side.config.chunk <= job.draft)
 		job.side.config.chunk = job.draft + 1;
 	code = code ? code : vfy_histogram_run(&job, paths, &err);
-	if (!code && opt_bool(options, "json"))
-		verify_print_json(histogram_json(paths));
-	else if (!code)
-		print_histogram(opt_string(options, "family"), paths);
+	code = code ? code : show_histogram(options, paths, &err);
 	free(prompt);
 	opt_free(options);
 	return code ? cli_fail(&err) : is_flat(paths) ? VERIFY_SAME : VERIFY_DIFFERENT;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/verify.h"
+#include "cli/verify_pages.h"
 #include "cli/verify_side.h"
 #include "verify/report.h"
 #include "verify/sweep.h"
@@ -12,6 +13,7 @@ static const struct opt sweep_options[] = {
 	{"a", OPT_STRING, "family=bat,rows=8", 0, 0, NULL, "side A, as NAME=VALUE,...: a bat"},
 	{"b", OPT_STRING, "family=seq,rows=1", 0, 0, NULL, "side B, the reference: a seq"},
 	{"tokens", OPT_INT, "8", 1, 4096, NULL, "forced tokens: side B's greedy choices"},
+	{"html", OPT_STRING, "", 0, 0, NULL, "write a page with plots to this file, too"},
 	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
 	{0},
 };
@@ -184,6 +186,20 @@ static json_t *sweep_json(const struct vfy_sweep *s)
 			 "full_replay", vfy_json_real(s->cost_full));
 }
 
+static enum svc_code show(const struct opt_set *options, const struct vfy_sweep *sweep,
+			  struct svc_err *err)
+{
+	const char *html = opt_string(options, "html");
+	json_t *json = sweep_json(sweep);
+	enum svc_code code = *html ? verify_page_sweep(html, json, sweep, err) : SVC_OK;
+	if (opt_bool(options, "json"))
+		verify_print_json(json_incref(json));
+	else
+		print_sweep(sweep);
+	json_decref(json);
+	return code;
+}
+
 int verify_sweep(int argc, char **argv)
 {
 	const struct opt_source source = {
@@ -202,10 +218,7 @@ int verify_sweep(int argc, char **argv)
 	enum svc_code code = verify_read_sides(options, false, &sides, &err);
 	code = code ? code : vfy_duel_open(&sides.duel, &duel, &err);
 	code = code ? code : vfy_sweep_run(duel, &sweep, &err);
-	if (!code && opt_bool(options, "json"))
-		verify_print_json(sweep_json(&sweep));
-	else if (!code)
-		print_sweep(&sweep);
+	code = code ? code : show(options, &sweep, &err);
 	vfy_duel_close(duel);
 	verify_free_sides(&sides);
 	opt_free(options);

@@ -161,7 +161,7 @@ enum svc_code gr_compile(struct span text, struct gr_grammar **ret_grammar, stru
 		code = draft_compile(&draft, root, grammar, err);
 	if (code == SVC_OK)
 		code = gr_analyse(grammar, &draft, err);
-	draft_free(&draft);
+	draft_clear(&draft);
 	if (code != SVC_OK) {
 		gr_free(grammar);
 		return code;

@@ -281,7 +281,7 @@ uint32_t draft_rule(struct draft *draft, struct span name, size_t at)
 	return draft->n_rules - 1;
 }
 
-void draft_free(struct draft *draft)
+void draft_clear(struct draft *draft)
 {
 	free(draft->states);
 	free(draft->rules);

@@ -50,7 +50,7 @@ struct draft_part draft_repeat(struct draft *draft, uint32_t first, struct draft
 			       uint32_t min, uint32_t max);
 /* The rule of that name; adds it. */
 uint32_t draft_rule(struct draft *draft, struct span name, size_t at);
-void draft_free(struct draft *draft);
+void draft_clear(struct draft *draft);
 
 /* gbnf.c: reads a text into an empty draft. The root is the rule `root`. */
 enum svc_code draft_read(struct draft *draft, struct span text, uint32_t *ret_root,

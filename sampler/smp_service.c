@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "sampler/guides.h"
 #include "sampler/sampler.h"
+#include "sampler/tape.h"
 #include "services/slots.h"
 #include "shm/trace.h"
 #include "shm/vocab.h"
@@ -17,6 +18,8 @@
 static const struct opt sampler_options[] = {
 	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512",
 	 "instruction set; all give the same bits"},
+	{"tape", OPT_STRING, "", 0, 0, NULL,
+	 "append every draw to this file, with the hash of its logits, for lockstep verify tape"},
 	{0},
 };
 
@@ -33,6 +36,7 @@ struct sampler {
 	struct smp_work *work;
 	struct smp_guides *guides;
 	struct cached *cache; /* [n_table] */
+	struct tape *tape;    /* NULL: none */
 };
 
 /* One slot's turn. */
@@ -117,6 +121,23 @@ static enum svc_code open_sequence(struct svc *svc, struct turn *turn, struct sm
 	return SVC_OK;
 }
 
+static void put_on_tape(struct svc *svc, const struct turn *turn, int32_t token)
+{
+	const struct sampler *sampler = svc->role_state;
+	const struct slot_line *line = &svc->run.slots[turn->slot];
+	if (!sampler->tape)
+		return;
+	const struct tape_draw drawn = {.generation = atomic_load(&line->generation),
+					.choice = turn->body->params.choice,
+					.prompt = turn->ids,
+					.n_prompt = turn->n_prompt,
+					.index = turn->n_tokens,
+					.token = token,
+					.logits = turn->logits,
+					.n_vocab = svc->run.n_vocab};
+	tape_put(sampler->tape, &drawn);
+}
+
 /* The record of the token at `index`: by absolute position if the prompt is scored too. */
 static enum svc_code record(struct svc *svc, struct turn *turn, uint32_t index, int32_t token,
 			    struct svc_err *err)
@@ -199,6 +220,8 @@ static enum svc_code draw(struct svc *svc, struct turn *turn, struct svc_err *er
 		code = smp_seq_mask(seq, &allowed, err);
 	if (code == SVC_OK)
 		code = smp_draw(seq, sampler->work, turn->logits, allowed, &token, err);
+	if (code == SVC_OK)
+		put_on_tape(svc, turn, token);
 	if (code == SVC_OK && (flags & BODY_LOGPROBS))
 		code = record(svc, turn, flags & BODY_PROMPT_LOGPROBS ? position : turn->n_tokens,
 			      token, err);
@@ -369,6 +392,8 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 		code = smp_guides_open(&sampler->vocab, svc->run.n_vocab, &sampler->guides, err);
 	if (code == SVC_OK)
 		smp_guides_on_work(sampler->guides, beat, svc);
+	if (code == SVC_OK && *opt_string(svc->options, "tape"))
+		code = tape_open(opt_string(svc->options, "tape"), &sampler->tape, err);
 	return code;
 }
 
@@ -379,6 +404,7 @@ static void stop(struct svc *svc)
 		forget(sampler, slot);
 	smp_guides_free(sampler->guides);
 	smp_work_free(sampler->work);
+	tape_close(sampler->tape);
 	free(sampler->cache);
 	free(sampler);
 	svc->role_state = NULL;

@@ -1,5 +1,6 @@
 #include "verify/histogram.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ const char *vfy_path_name(enum vfy_path path)
 struct teller {
 	const struct vfy_histogram_job *job;
 	struct vfy_rig *rig;
+	struct vfy_chooser *chooser; /* NULL: greedy */
 	struct engine_hooks hooks;
 	int32_t *tokens; /* [n_prompt + n_new], of the path at hand */
 	int32_t *plain;	 /* likewise, of plain decoding */
@@ -28,6 +30,7 @@ static struct vfy_pass pass_of(struct teller *t)
 				 .tokens = t->tokens,
 				 .n_prompt = t->job->n_prompt,
 				 .n_new = t->job->n_new,
+				 .chooser = t->chooser,
 				 .alone = true,
 				 .answer_chunk = 1,
 				 .hooks = &t->hooks};
@@ -59,6 +62,7 @@ static enum svc_code run_speculative(struct teller *t, struct svc_err *err)
 	struct vfy_speculation job = {.rig = t->rig,
 				      .hooks = &t->hooks,
 				      .tokens = t->tokens,
+				      .chooser = t->chooser,
 				      .n_prompt = t->job->n_prompt,
 				      .n_new = t->job->n_new,
 				      .draft = t->job->draft,
@@ -76,6 +80,7 @@ static enum svc_code run_speculative(struct teller *t, struct svc_err *err)
 static enum svc_code run_path(struct teller *t, enum vfy_path path, struct svc_err *err)
 {
 	vfy_rig_reset(t->rig);
+	vfy_chooser_start(t->chooser, t->job->prompt, t->job->n_prompt);
 	memcpy(t->tokens, t->job->prompt, t->job->n_prompt * sizeof *t->tokens);
 	if (path == VFY_SPECULATIVE)
 		return run_speculative(t, err);
@@ -84,10 +89,10 @@ static enum svc_code run_path(struct teller *t, enum vfy_path path, struct svc_e
 
 /* ---- feeding back */
 
-static void count_gap(struct vfy_histogram *h, double gap, uint32_t position)
+static void count_gap(struct vfy_histogram *h, bool same, double gap, uint32_t position)
 {
 	h->positions++;
-	if (!(gap > 0))
+	if (same)
 		return;
 	h->nonzero++;
 	h->up_to_0_1 += gap <= 0.1;
@@ -104,20 +109,21 @@ static void count_gap(struct vfy_histogram *h, double gap, uint32_t position)
 static enum svc_code take_gaps(void *context, struct vfy_recorder *recorder, struct svc_err *err)
 {
 	struct teller *t = context;
-	(void)err;
-	for (size_t i = 0; i < recorder->count; i++) {
+	enum svc_code code = SVC_OK;
+	for (size_t i = 0; i < recorder->count && !code; i++) {
 		const void *data;
 		const struct vfy_record *record = vfy_recorder_at(recorder, i, &data);
 		if (record->checkpoint != VFY_LOGITS)
 			continue;
 		const float *logits = data;
-		uint32_t vocab = record->cols;
-		double best = (double)logits[vfy_argmax(logits, vocab)];
-		count_gap(t->now, best - (double)logits[t->tokens[record->position + 1]],
-			  record->position + 1);
+		uint32_t at = record->position + 1;
+		int32_t committed = t->tokens[at], chosen = committed;
+		code = vfy_choose(t->chooser, t->tokens, at, logits, record->cols, &chosen, err);
+		count_gap(t->now, chosen == committed || logits[chosen] == logits[committed],
+			  fabs((double)logits[chosen] - (double)logits[committed]), at);
 	}
 	vfy_recorder_clear(recorder);
-	return SVC_OK;
+	return code;
 }
 
 static enum svc_code feed_back(struct teller *t, struct svc_err *err)
@@ -130,6 +136,7 @@ static enum svc_code feed_back(struct teller *t, struct svc_err *err)
 	pass.emit = take_gaps;
 	pass.context = t;
 	vfy_rig_reset(t->rig);
+	vfy_chooser_start(t->chooser, t->job->prompt, t->job->n_prompt);
 	enum svc_code code = vfy_pass_run(&pass, NULL, err);
 	vfy_recorder_free(&recorder);
 	return code;
@@ -182,6 +189,9 @@ enum svc_code vfy_histogram_run(const struct vfy_histogram_job *job,
 		return svc_fail_errno(err, __func__, "no memory for tokens");
 	}
 	enum svc_code code = vfy_rig_open(&job->side.config, &t.rig, err);
+	if (!code && job->sampling)
+		code = vfy_chooser_open(job->sampling, vfy_rig_info(t.rig)->config.n_vocab,
+					&t.chooser, err);
 	for (int path = 0; path < VFY_PATH_COUNT && !code; path++) {
 		t.now = &paths[path];
 		code = tell(&t, (enum vfy_path)path, err);
@@ -189,6 +199,7 @@ enum svc_code vfy_histogram_run(const struct vfy_histogram_job *job,
 	if (!code)
 		memcpy(ret_paths, paths, sizeof paths);
 	vfy_trace_free(&t.plain_trace);
+	vfy_chooser_close(t.chooser);
 	vfy_rig_close(t.rig);
 	free(t.tokens);
 	free(t.plain);

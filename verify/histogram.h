@@ -1,6 +1,7 @@
-/* verify/histogram.h: divergence seen from outside. A path commits a greedy token stream; the
- * stream is fed back through ordinary decode (one position a step, alone). At each position the gap
- * is logit(argmax) - logit(committed): 0 where ordinary decode would have chosen the same. */
+/* verify/histogram.h: divergence seen from outside. A path commits a token stream; the stream is
+ * fed back through ordinary decode (one position a step, alone). At each position the gap is
+ * logit(what ordinary decode chooses) - logit(committed), its size if tokens are sampled: 0 where
+ * it would have chosen the same. */
 #pragma once
 #include "verify/diverge.h"
 
@@ -29,6 +30,7 @@ struct vfy_histogram_job {
 	const int32_t *prompt; /* [n_prompt] */
 	uint32_t n_prompt, n_new;
 	uint32_t draft;
+	const struct body_params *sampling; /* NULL: greedy */
 };
 SVC_CHECKED enum svc_code vfy_histogram_run(const struct vfy_histogram_job *job,
 					    struct vfy_histogram ret_paths[VFY_PATH_COUNT],

@@ -1,6 +1,7 @@
 /* verify/pass.h: tokens through an engine, from the empty state or from one that was restored, with
  * or without a recorder; what capture, replay and the divergence instruments are made of. */
 #pragma once
+#include "verify/choose.h"
 #include "verify/record.h"
 #include "verify/rig.h"
 
@@ -30,10 +31,11 @@ struct vfy_pass {
 	uint32_t start;	   /* positions before it are in the rig's state already */
 	uint32_t n_prompt; /* >= 1 */
 	uint32_t n_new;	   /* tokens behind the prompt; the last one is not fed */
-	bool forced;	   /* all tokens are given; else those behind the prompt are the argmax */
-	bool all_logits;   /* of prompt positions, too */
-	bool alone;	   /* without the rig's neighbours */
-	uint32_t prompt_chunk; /* prompt positions per step; 0: the rig's */
+	bool forced;	   /* all tokens are given; else those behind the prompt are chosen */
+	struct vfy_chooser *chooser; /* NULL: the argmax */
+	bool all_logits;	     /* of prompt positions, too */
+	bool alone;		     /* without the rig's neighbours */
+	uint32_t prompt_chunk;	     /* prompt positions per step; 0: the rig's */
 	uint32_t answer_chunk; /* forced positions behind the prompt per step; 1: one by one */
 	struct vfy_recorder *recorder; /* NULL: none */
 	/* Other arithmetic, a seeded fault; NULL: none. Its probe is replaced by the recorder's. */

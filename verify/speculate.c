@@ -59,9 +59,10 @@ static enum svc_code prefill(struct speculator *s, struct svc_err *err)
 			code = commit(s, pos + i, pos + i + 1 == job->n_prompt ? s->logits : NULL,
 				      err);
 	}
-	job->tokens[job->n_prompt] = vfy_argmax(s->logits, s->n_vocab);
 	s->known = job->n_prompt + 1;
-	return code;
+	return code ? code
+		    : vfy_choose(job->chooser, job->tokens, job->n_prompt, s->logits, s->n_vocab,
+				 &job->tokens[job->n_prompt], err);
 }
 
 /* One step: the last known token and a draft behind it. */
@@ -83,8 +84,11 @@ static enum svc_code step(struct speculator *s, struct svc_err *err)
 	enum svc_code code = vfy_rig_feed(job->rig, &feed, err);
 	for (uint32_t i = 0; i <= n && !code; i++) {
 		const float *logits = s->logits + (size_t)i * s->n_vocab;
-		int32_t next = vfy_argmax(logits, s->n_vocab);
+		int32_t next = 0;
 		code = commit(s, pos + i, logits, err);
+		code = code ? code
+			    : vfy_choose(job->chooser, job->tokens, s->known, logits, s->n_vocab,
+					 &next, err);
 		job->tokens[s->known++] = next;
 		if (i == n || next != s->row[i + 1])
 			break;

@@ -1,7 +1,8 @@
 /* verify/speculate.h: strict speculation without replay, in process. Drafts by prompt look-up: what
  * followed the last tokens where they stood before. A step runs the last committed token and its
- * draft as consecutive positions; where the argmax agrees with the draft, the position's KV and
- * logits are committed as the batch made them. What was drafted wrongly is overwritten by the next
+ * draft as consecutive positions; where what is chosen agrees with the draft, the position's KV and
+ * logits are committed as the batch made them. A draw is a function of seed and position, so a
+ * sampled token is verified as a greedy one is. What was drafted wrongly is overwritten by the next
  * step. In a family where batch = sequence bit for bit, nothing differs from plain decoding. */
 #pragma once
 #include "verify/pass.h"
@@ -9,7 +10,8 @@
 struct vfy_speculation {
 	struct vfy_rig *rig; /* its chunk: more than draft */
 	const struct engine_hooks *hooks;
-	int32_t *tokens; /* [n_prompt + n_new]; those behind the prompt are filled in, greedily */
+	int32_t *tokens;	     /* [n_prompt + n_new]; those behind the prompt are filled in */
+	struct vfy_chooser *chooser; /* NULL: greedily */
 	uint32_t n_prompt, n_new;
 	uint32_t draft; /* tokens of a draft, at most; 0: plain decoding */
 	uint32_t match; /* the longest run of last tokens that is looked up; down to 1 */

@@ -26,7 +26,7 @@ def model_path(name="smollm2"):
 def run(*words, status=0):
     command = [LOCKSTEP, "verify", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
-    assert done.returncode == status, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
+    assert status is None or done.returncode == status, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done
 
 

@@ -1,4 +1,7 @@
 """`lockstep verify histogram` and `prefill`: in the serving family a batch is the sequence, in bat it isn't."""
+import re
+import xml.etree.ElementTree
+
 import pytest
 
 import tiny_models
@@ -44,6 +47,44 @@ def test_bat16_would_choose_otherwise(tmp_path):
         assert h["nonzero"] == h["up_to_0.1"] + h["up_to_0.5"] + h["up_to_2.0"] + h["above_2.0"]
     flat = verify(*words, "f32-v1")
     assert all(flat[path]["nonzero"] == 0 and flat[path]["same_tokens_as_plain"] for path in PATHS)
+
+
+SAMPLING = [["--temperature", "0.8", "--seed", "7"],
+            ["--temperature", "1.3", "--top-k", 40, "--top-p", "0.95", "--min-p", "0.01", "--repetition-penalty", "1.1", "--seed", 2**53 - 1],
+            ["--temperature", "0.2", "--seed", "3"]]
+
+
+@pytest.mark.parametrize("sampling", SAMPLING, ids=lambda words: " ".join(map(str, words[:4])))
+def test_sampled_tokens_are_the_same_on_every_path(sampling, tmp_path):
+    """A draw is a function of seed and position: drafts are verified by it, and a lost state changes none."""
+    model = tmp_path / "qwen3.gguf"
+    tiny_models.make("qwen3", model)
+    words = ["histogram", "--model", model, "--ids", "5,9,2,7,5,9,2,7,5,9", "--tokens", 100, *sampling]
+    told = verify(*words)
+    for path in PATHS:
+        assert told[path]["nonzero"] == 0 and told[path]["same_tokens_as_plain"]
+        assert told[path]["identical_positions"] == told["plain"]["identical_positions"] == 109
+    assert told["speculative"]["accepted"] > 0
+    greedy = verify(*words[:-len(sampling)])
+    assert greedy["speculative"]["accepted"] != told["speculative"]["accepted"]  # other tokens
+
+
+def test_pages_need_no_other_file(tmp_path):
+    for name in ("qwen3", "llama3"):
+        tiny_models.make(name, tmp_path / f"{name}.gguf")
+    words = ["--ids", "5,9,2,7", "--tokens", 8]
+    for verb, model, extra in (("histogram", "qwen3", ["--family", "bat16"]), ("diverge", "llama3", []), ("sweep", "llama3", [])):
+        page = tmp_path / f"{verb}.html"
+        done = run(verb, "--model", tmp_path / f"{model}.gguf", *words, *extra, "--html", page, status=None)
+        assert done.returncode in (0, 1), done.stderr
+        text = page.read_text()
+        tree = xml.etree.ElementTree.fromstring(re.search(r"<svg.*?</svg>", text, re.S)[0])
+        assert len(tree.findall("text")) > 4 and "<table>" in text and text.endswith("</body></html>\n")
+        assert not re.search(r"https?://|<script|<link|src=", text)
+    cells = ["".join(e.itertext()) for e in xml.etree.ElementTree.fromstring(
+        re.search(r"<svg.*?</svg>", (tmp_path / "diverge.html").read_text(), re.S)[0]).iter("title")]
+    assert "embed, layer 0: identical, 0" in cells and any(cell.startswith("logits, layer 2: ") for cell in cells)
+    assert "can't write" in run("diverge", "--model", tmp_path / "llama3.gguf", *words, "--html", tmp_path / "no/x", status=74).stderr
 
 
 def test_batched_prefill_is_n_times_forward():

@@ -1,0 +1,268 @@
+#include "verify/tape.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TOKENS = 1 << 22 };
+static const size_t MAX_FILE_BYTES = (size_t)1 << 30;
+
+/* ---- reading */
+
+static enum svc_code bad_line(const struct vfy_tape *tape, const char *wanted, struct svc_err *err)
+{
+	return svc_fail(err, SVC_CORRUPT, "tape", "line %" PRIu64 ": %s", tape->lines + 1, wanted);
+}
+
+static bool read_number(const json_t *line, const char *name, uint64_t most, uint64_t *ret)
+{
+	const json_t *value = json_object_get(line, name);
+	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+	    (uint64_t)json_integer_value(value) > most)
+		return false;
+	*ret = (uint64_t)json_integer_value(value);
+	return true;
+}
+
+static bool read_hash(const json_t *line, struct vfy_hash128 *ret)
+{
+	const char *text = json_string_value(json_object_get(line, "logits"));
+	if (!text || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
+		return false;
+	return sscanf(text, "%16" SCNx64 "%16" SCNx64, &ret->high, &ret->low) == 2;
+}
+
+/* The last answers are the likeliest. */
+static struct vfy_answer *find_answer(struct vfy_tape *tape, uint64_t request, uint32_t choice)
+{
+	for (uint32_t i = tape->n; i-- > 0;)
+		if (tape->answers[i].request == request && tape->answers[i].choice == choice)
+			return &tape->answers[i];
+	if (tape->n == tape->room) {
+		uint32_t room = tape->room * 2 + 16;
+		struct vfy_answer *more = realloc(tape->answers, room * sizeof *more);
+		if (!more)
+			return NULL;
+		tape->answers = more;
+		tape->room = room;
+	}
+	tape->answers[tape->n] = (struct vfy_answer){.request = request, .choice = choice};
+	return &tape->answers[tape->n++];
+}
+
+static bool append(struct vfy_answer *answer, const struct vfy_tape_draw *draw)
+{
+	if (answer->n == answer->room) {
+		uint32_t room = answer->room * 2 + 64;
+		struct vfy_tape_draw *more = realloc(answer->draws, room * sizeof *more);
+		if (!more)
+			return false;
+		answer->draws = more;
+		answer->room = room;
+	}
+	answer->draws[answer->n++] = *draw;
+	return true;
+}
+
+/* A token is drawn when those before it are committed, so lines come in order, but for repeats. */
+static bool take(struct vfy_tape *tape, struct vfy_answer *answer, uint32_t index,
+		 const struct vfy_tape_draw *draw)
+{
+	if (answer->gap || index > answer->n) {
+		answer->gap = true;
+		tape->behind_gaps++;
+		return true;
+	}
+	if (index == answer->n)
+		return append(answer, draw);
+	const struct vfy_tape_draw *before = &answer->draws[index];
+	tape->again++;
+	tape->again_different += before->token != draw->token ||
+				 memcmp(&before->logits, &draw->logits, sizeof draw->logits) != 0;
+	return true;
+}
+
+static enum svc_code read_prompt(const struct vfy_tape *tape, const json_t *line,
+				 struct vfy_answer *answer, struct svc_err *err)
+{
+	const json_t *list = json_object_get(line, "prompt");
+	size_t n = json_array_size(list);
+	if (n == 0 || n > MAX_TOKENS)
+		return bad_line(tape, "prompt must be a list of 1 to 4194304 ids", err);
+	int32_t *ids = calloc(n, sizeof *ids);
+	if (!ids)
+		return svc_fail_errno(err, __func__, "no memory for a prompt");
+	for (size_t i = 0; i < n; i++) {
+		const json_t *id = json_array_get(list, i);
+		if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+		    json_integer_value(id) > INT32_MAX) {
+			free(ids);
+			return bad_line(tape, "prompt must be a list of token ids", err);
+		}
+		ids[i] = (int32_t)json_integer_value(id);
+	}
+	free(answer->prompt);
+	answer->prompt = ids;
+	answer->n_prompt = (uint32_t)n;
+	return SVC_OK;
+}
+
+static enum svc_code read_line(struct vfy_tape *tape, const json_t *line, struct svc_err *err)
+{
+	uint64_t request, choice, index, token;
+	struct vfy_hash128 hash;
+	if (!read_number(line, "request", INT64_MAX, &request) ||
+	    !read_number(line, "choice", UINT32_MAX, &choice) ||
+	    !read_number(line, "index", MAX_TOKENS - 1, &index) ||
+	    !read_number(line, "token", INT32_MAX, &token))
+		return bad_line(tape,
+				"request, choice, index (below 4194304) and token must be "
+				"whole numbers",
+				err);
+	if (!read_hash(line, &hash))
+		return bad_line(tape, "logits must be 32 hexadecimal digits", err);
+	const struct vfy_tape_draw draw = {(int32_t)token, hash};
+	struct vfy_answer *answer = find_answer(tape, request, (uint32_t)choice);
+	if (!answer || !take(tape, answer, (uint32_t)index, &draw))
+		return svc_fail_errno(err, __func__, "no memory for the tape");
+	return index == 0 ? read_prompt(tape, line, answer, err) : SVC_OK;
+}
+
+enum svc_code vfy_tape_parse(const char *text, size_t len, struct vfy_tape *ret_tape,
+			     struct svc_err *err)
+{
+	struct vfy_tape tape = {0};
+	enum svc_code code = SVC_OK;
+	const char *end;
+	for (; !code && (end = memchr(text, '\n', len)); tape.lines++) {
+		json_t *line = json_loadb(text, (size_t)(end - text), 0, NULL);
+		code = json_is_object(line) ? read_line(&tape, line, err)
+					    : bad_line(&tape, "isn't a JSON object", err);
+		json_decref(line);
+		len -= (size_t)(end - text) + 1;
+		text = end + 1;
+	}
+	if (code)
+		vfy_tape_free(&tape);
+	else
+		*ret_tape = tape;
+	return code;
+}
+
+enum svc_code vfy_tape_read(const char *path, struct vfy_tape *ret_tape, struct svc_err *err)
+{
+	FILE *file = fopen(path, "rb");
+	if (!file)
+		return svc_fail_errno(err, __func__, "can't open %s", path);
+	char *text = NULL;
+	size_t len = 0, room = 0, n = 1;
+	while (n > 0 && len < MAX_FILE_BYTES) {
+		if (len == room) {
+			room = room * 2 + 65536;
+			char *more = realloc(text, room);
+			if (!more)
+				break;
+			text = more;
+		}
+		n = fread(text + len, 1, room - len, file);
+		len += n;
+	}
+	bool whole = n == 0 && !ferror(file);
+	fclose(file);
+	enum svc_code code = whole ? vfy_tape_parse(text, len, ret_tape, err)
+				   : svc_fail(err, SVC_TOO_LARGE, __func__,
+					      "it can't be read, or has more than 1 GiB");
+	free(text);
+	if (code)
+		svc_err_prefix(err, "%s", path);
+	return code;
+}
+
+void vfy_tape_free(struct vfy_tape *tape)
+{
+	for (uint32_t i = 0; i < tape->n; i++) {
+		free(tape->answers[i].prompt);
+		free(tape->answers[i].draws);
+	}
+	free(tape->answers);
+	*tape = (struct vfy_tape){0};
+}
+
+/* ---- running again */
+
+static bool is_complete(const struct vfy_answer *answer)
+{
+	return answer->prompt && answer->n > 0 && !answer->gap;
+}
+
+static void compare(const struct vfy_answer *answer, const struct vfy_trace *trace,
+		    struct vfy_tape_result *result)
+{
+	for (uint32_t i = 0; i < answer->n; i++) {
+		const struct vfy_hash128 *own = &trace->logits[answer->n_prompt - 1 + i];
+		bool same = memcmp(own, &answer->draws[i].logits, sizeof *own) == 0;
+		if (!same && result->draws == result->identical) {
+			result->first_request = answer->request;
+			result->first_choice = answer->choice;
+			result->first_index = i;
+		}
+		result->draws++;
+		result->identical += same;
+	}
+}
+
+static enum svc_code run_answer(struct vfy_rig *rig, const struct vfy_answer *answer,
+				struct vfy_tape_result *result, struct svc_err *err)
+{
+	uint32_t n = answer->n_prompt + answer->n;
+	struct vfy_trace trace = {0};
+	int32_t *tokens = calloc(n, sizeof *tokens);
+	if (!tokens)
+		return svc_fail_errno(err, __func__, "no memory for tokens");
+	memcpy(tokens, answer->prompt, answer->n_prompt * sizeof *tokens);
+	for (uint32_t i = 0; i < answer->n; i++)
+		tokens[answer->n_prompt + i] = answer->draws[i].token;
+	const struct vfy_pass pass = {.rig = rig,
+				      .tokens = tokens,
+				      .n_prompt = answer->n_prompt,
+				      .n_new = answer->n,
+				      .forced = true,
+				      .answer_chunk = 1};
+	vfy_rig_reset(rig);
+	enum svc_code code = vfy_pass_run(&pass, &trace, err);
+	if (code)
+		svc_err_prefix(err, "request %" PRIu64 ", choice %" PRIu32, answer->request,
+			       answer->choice);
+	else
+		compare(answer, &trace, result);
+	vfy_trace_free(&trace);
+	free(tokens);
+	return code;
+}
+
+enum svc_code vfy_tape_replay(const struct vfy_config *config, const struct vfy_tape *tape,
+			      struct vfy_tape_result *ret_result, struct svc_err *err)
+{
+	struct vfy_tape_result result = {0};
+	struct vfy_config sized = *config;
+	struct vfy_rig *rig = NULL;
+	for (uint32_t i = 0; i < tape->n && config->ctx == 0; i++) {
+		uint32_t n = tape->answers[i].n_prompt + tape->answers[i].n;
+		sized.ctx = n > sized.ctx ? n : sized.ctx;
+	}
+	if (sized.ctx == 0)
+		return svc_fail(err, SVC_INVALID, __func__, "the tape holds no draw");
+	enum svc_code code = vfy_rig_open(&sized, &rig, err);
+	for (uint32_t i = 0; i < tape->n && !code; i++) {
+		bool complete = is_complete(&tape->answers[i]);
+		result.incomplete += !complete;
+		result.answers += complete;
+		if (complete)
+			code = run_answer(rig, &tape->answers[i], &result, err);
+	}
+	vfy_rig_close(rig);
+	if (!code)
+		*ret_result = result;
+	return code;
+}

@@ -1,0 +1,49 @@
+/* verify/tape.h: what a server's samplers saw (--tape, sampler/tape.h), held against an engine of
+ * one's own: the same tokens, forced, must give the logits from which each was drawn, whatever
+ * batch, restart or death lay between. */
+#pragma once
+#include "verify/pass.h"
+
+struct vfy_tape_draw {
+	int32_t token;
+	struct vfy_hash128 logits;
+};
+
+struct vfy_answer {
+	uint64_t request;
+	uint32_t choice;
+	int32_t *prompt; /* NULL: its first line isn't there */
+	uint32_t n_prompt;
+	bool gap;		     /* lines are missing; none behind the gap counts */
+	struct vfy_tape_draw *draws; /* [n] */
+	uint32_t n, room;
+};
+
+struct vfy_tape {
+	struct vfy_answer *answers; /* [n], by first appearance */
+	uint32_t n, room;
+	/* Lines for a token that stood there already: it was drawn again, because a process died
+	 * before it was committed; and those of them that drew or saw something else. */
+	uint64_t lines, again, again_different;
+	uint64_t behind_gaps; /* lines of answers whose earlier ones are missing */
+};
+
+/* SVC_CORRUPT names the line and the member. A last line without an end (its writer died) is left
+ * out. */
+SVC_CHECKED enum svc_code vfy_tape_parse(const char *text, size_t len, struct vfy_tape *ret_tape,
+					 struct svc_err *err);
+SVC_CHECKED enum svc_code vfy_tape_read(const char *path, struct vfy_tape *ret_tape,
+					struct svc_err *err);
+void vfy_tape_free(struct vfy_tape *tape);
+
+struct vfy_tape_result {
+	uint32_t answers;	   /* that were run again */
+	uint32_t incomplete;	   /* that weren't: lines are missing */
+	uint64_t draws, identical; /* of those that were: logits, bit for bit */
+	uint64_t first_request;	   /* if draws > identical: the first that isn't */
+	uint32_t first_choice, first_index;
+};
+/* config->ctx 0: as many positions as the longest answer needs. */
+SVC_CHECKED enum svc_code vfy_tape_replay(const struct vfy_config *config,
+					  const struct vfy_tape *tape,
+					  struct vfy_tape_result *ret_result, struct svc_err *err);
