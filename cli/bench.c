@@ -18,6 +18,9 @@ static const struct opt bench_options[] = {
 	{"family", OPT_STRING, "a16-v1", 0, 0, NULL, "in-process: arithmetic family"},
 	{"isa", OPT_STRING, "auto", 0, 0, NULL, "in-process: instruction set"},
 	{"threads", OPT_INT, "0", 0, 256, NULL, "in-process: compute threads; 0: one per core"},
+	{"grammar", OPT_STRING, "", 0, 0, NULL,
+	 "in-process: what token masks cost: json, a schema (FILE.json) or a GBNF file; --runs "
+	 "answers of one stream"},
 	{"url", OPT_STRING, "", 0, 0, NULL, "HTTP: address; default http://127.0.0.1:PORT"},
 	{"port", OPT_INT, "8080", 1, 65535, NULL, "HTTP: port on this machine"},
 	{"api-key", OPT_STRING, "", 0, 0, NULL, "HTTP: bearer token"},
@@ -137,6 +140,7 @@ static void read_plan(const struct opt_set *options, char *url, size_t url_size,
 		.model = opt_string(options, "model"),
 		.family = opt_string(options, "family"),
 		.isa = opt_string(options, "isa"),
+		.grammar = opt_string(options, "grammar"),
 		.url = url,
 		.api_key = opt_string(options, "api-key"),
 		.threads = (uint32_t)(threads	  ? threads
@@ -148,6 +152,15 @@ static void read_plan(const struct opt_set *options, char *url, size_t url_size,
 		.runs = (uint32_t)opt_int(options, "runs"),
 		.temperature = opt_real(options, "temperature"),
 	};
+}
+
+static enum svc_code masks_measure(struct bench_plan *plan, bool in_process, struct svc_err *err)
+{
+	if (!in_process || !*plan->model)
+		return svc_fail_param(err, SVC_USAGE, "grammar",
+				      "--grammar needs --in-process and --model FILE");
+	plan->streams = 1;
+	return bench_masks(plan, err);
 }
 
 int cli_bench(int argc, char **argv)
@@ -163,6 +176,11 @@ int cli_bench(int argc, char **argv)
 		return status;
 	read_plan(options, url, sizeof url, &plan);
 	bool in_process = opt_bool(options, "in-process"), json = opt_bool(options, "json");
+	if (*plan.grammar) {
+		enum svc_code masked = masks_measure(&plan, in_process, &err);
+		opt_free(options);
+		return masked == SVC_OK ? 0 : cli_fail(&err);
+	}
 	struct bench_result *results = calloc(plan.runs, sizeof *results);
 	enum svc_code code;
 	if (!results)

@@ -8,6 +8,7 @@
 struct bench_plan {
 	const char *model; /* in-process: GGUF file */
 	const char *family, *isa;
+	const char *grammar; /* in-process: what is measured are its masks; empty: none */
 	const char *url, *api_key;
 	uint32_t threads;
 	uint32_t streams, prompt_tokens, tokens, runs;
@@ -30,6 +31,8 @@ struct bench_result {
 
 SVC_CHECKED enum svc_code bench_engine(const struct bench_plan *plan,
 				       struct bench_result *ret_results, struct svc_err *err);
+/* Measures the masks of plan->grammar and prints them. */
+SVC_CHECKED enum svc_code bench_masks(const struct bench_plan *plan, struct svc_err *err);
 SVC_CHECKED enum svc_code bench_http(const struct bench_plan *plan,
 				     struct bench_result *ret_results, struct svc_err *err);
 /* Bytes of packed matrices that a step reads, whatever its batch. */

@@ -3,24 +3,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "cli/bench.h"
-#include "model/gguf.h"
+#include "cli/bench_rig.h"
 #include "model/open.h"
-#include "npu-worker/engine/engine.h"
-
-#define CHUNK 256u
-
-struct rig {
-	struct gguf *gguf;
-	struct plan *plan;
-	void *region, *pages;
-	struct engine *engine;
-	struct engine_seq *seqs;
-	int32_t *tokens;  /* [streams][ctx] */
-	uint32_t *tables; /* [streams][pages_each] */
-	float *logits;	  /* [streams][n_vocab] */
-	uint32_t ctx, pages_each, n_vocab;
-};
 
 static enum svc_code open_engine(const struct bench_plan *bench, struct rig *rig,
 				 struct svc_err *err)
@@ -44,7 +28,7 @@ static enum svc_code open_engine(const struct bench_plan *bench, struct rig *rig
 		.region_bytes = rig->plan->total_bytes,
 		.isa = bench->isa,
 		.threads = bench->threads,
-		.max_rows = CHUNK > bench->streams ? CHUNK : bench->streams,
+		.max_rows = BENCH_CHUNK > bench->streams ? BENCH_CHUNK : bench->streams,
 		.max_seqs = bench->streams,
 	};
 	if (code == SVC_OK)
@@ -74,7 +58,7 @@ static enum svc_code open_memory(const struct bench_plan *bench, struct rig *rig
 	return engine_set_pages(rig->engine, rig->pages, info->page_bytes, n_pages, err);
 }
 
-static void close_rig(struct rig *rig)
+void bench_rig_close(struct rig *rig)
 {
 	engine_close(rig->engine);
 	plan_close(rig->plan);
@@ -87,7 +71,7 @@ static void close_rig(struct rig *rig)
 	free(rig->logits);
 }
 
-static struct engine_seq part_of(struct rig *rig, uint32_t stream, uint32_t pos, uint32_t n,
+struct engine_seq bench_rig_part(struct rig *rig, uint32_t stream, uint32_t pos, uint32_t n,
 				 bool logits)
 {
 	return (struct engine_seq){
@@ -102,13 +86,35 @@ static struct engine_seq part_of(struct rig *rig, uint32_t stream, uint32_t pos,
 	};
 }
 
-static enum svc_code prefill(const struct bench_plan *bench, struct rig *rig, struct svc_err *err)
+enum svc_code bench_rig_open(const struct bench_plan *bench, struct rig *ret_rig,
+			     struct svc_err *err)
+{
+	*ret_rig = (struct rig){0};
+	enum svc_code code = open_engine(bench, ret_rig, err);
+	return code == SVC_OK ? open_memory(bench, ret_rig, err) : code;
+}
+
+static void fill_prompts(struct rig *rig, uint32_t n)
+{
+	uint32_t seed = 1;
+	for (uint32_t i = 0; i < n; i++) {
+		seed = seed * 1664525u + 1013904223u;
+		rig->tokens[i] =
+			(int32_t)((seed >> 8) % (rig->n_vocab < 30000 ? rig->n_vocab : 30000));
+	}
+}
+
+enum svc_code bench_rig_prefill(const struct bench_plan *bench, struct rig *rig,
+				struct svc_err *err)
 {
 	enum svc_code code = SVC_OK;
+	fill_prompts(rig, bench->streams * rig->ctx);
 	for (uint32_t stream = 0; stream < bench->streams; stream++)
-		for (uint32_t pos = 0; pos < bench->prompt_tokens && code == SVC_OK; pos += CHUNK) {
-			uint32_t left = bench->prompt_tokens - pos, n = left < CHUNK ? left : CHUNK;
-			rig->seqs[0] = part_of(rig, stream, pos, n, n == left);
+		for (uint32_t pos = 0; pos < bench->prompt_tokens && code == SVC_OK;
+		     pos += BENCH_CHUNK) {
+			uint32_t left = bench->prompt_tokens - pos,
+				 n = left < BENCH_CHUNK ? left : BENCH_CHUNK;
+			rig->seqs[0] = bench_rig_part(rig, stream, pos, n, n == left);
 			struct engine_batch batch = {rig->seqs, 1, NULL};
 			code = engine_step(rig->engine, &batch, err);
 		}
@@ -124,7 +130,7 @@ static enum svc_code decode(const struct bench_plan *bench, struct rig *rig, str
 			const float *logits = rig->logits + (size_t)stream * rig->n_vocab;
 			rig->tokens[(size_t)stream * rig->ctx + pos] =
 				engine_likeliest(logits, rig->n_vocab);
-			rig->seqs[stream] = part_of(rig, stream, pos, 1, true);
+			rig->seqs[stream] = bench_rig_part(rig, stream, pos, 1, true);
 		}
 		struct engine_batch batch = {rig->seqs, bench->streams, NULL};
 		code = engine_step(rig->engine, &batch, err);
@@ -135,14 +141,8 @@ static enum svc_code decode(const struct bench_plan *bench, struct rig *rig, str
 static enum svc_code run_once(const struct bench_plan *bench, struct rig *rig,
 			      struct bench_result *ret, struct svc_err *err)
 {
-	uint32_t seed = 1;
-	for (uint32_t i = 0; i < bench->streams * rig->ctx; i++) {
-		seed = seed * 1664525u + 1013904223u;
-		rig->tokens[i] =
-			(int32_t)((seed >> 8) % (rig->n_vocab < 30000 ? rig->n_vocab : 30000));
-	}
 	double start = bench_now();
-	enum svc_code code = prefill(bench, rig, err);
+	enum svc_code code = bench_rig_prefill(bench, rig, err);
 	double middle = bench_now();
 	if (code == SVC_OK)
 		code = decode(bench, rig, err);
@@ -161,10 +161,8 @@ static enum svc_code run_once(const struct bench_plan *bench, struct rig *rig,
 enum svc_code bench_engine(const struct bench_plan *plan, struct bench_result *ret_results,
 			   struct svc_err *err)
 {
-	struct rig rig = {0};
-	enum svc_code code = open_engine(plan, &rig, err);
-	if (code == SVC_OK)
-		code = open_memory(plan, &rig, err);
+	struct rig rig;
+	enum svc_code code = bench_rig_open(plan, &rig, err);
 	/* Once without counting: caches and page tables fill. */
 	for (uint32_t i = 0; code == SVC_OK && i <= plan->runs; i++)
 		code = run_once(plan, &rig, &ret_results[i ? i - 1 : 0], err);
@@ -176,6 +174,6 @@ enum svc_code bench_engine(const struct bench_plan *plan, struct bench_result *r
 		ret_results[i].token_bytes = bench_token_bytes(rig.plan);
 		ret_results[i].read_per_s = read_per_s;
 	}
-	close_rig(&rig);
+	bench_rig_close(&rig);
 	return code;
 }

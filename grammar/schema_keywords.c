@@ -176,6 +176,7 @@ static enum svc_code rest_read(struct keyword *keyword)
 		return twice(keyword);
 	keyword->facts->items = (struct part){keyword->value, keyword->path, 0};
 	keyword->facts->items_given = true;
+	keyword->facts->items_owner = keyword->part->schema;
 	return SVC_OK;
 }
 

@@ -130,12 +130,16 @@ static enum svc_code pattern_extra(struct object *object)
 	const char *regex = json_object_iter_key(first);
 	const char *path = schema_path(object->schema, facts->key_patterns_path, regex);
 	struct svc_err why;
+	bool own_extra =
+		facts->extra == EXTRA_UNSAID ||
+		(facts->extra == EXTRA_NONE &&
+		 json_object_get(facts->extra_owner, "patternProperties") == facts->key_patterns);
 	if (json_object_size(patterns) > 1 || facts->n_properties || facts->key_names.schema ||
-	    (facts->extra != EXTRA_UNSAID && facts->extra != EXTRA_NONE))
+	    !own_extra)
 		return schema_wrong(object->schema, facts->key_patterns_path,
 				    "patternProperties is supported with one pattern, without "
 				    "properties, required and propertyNames, and with "
-				    "additionalProperties false or absent");
+				    "additionalProperties absent, or false in the same schema");
 	if (!path)
 		return schema_no_memory(object->schema);
 	buf_print(&object->extra, "\"\\\"\" ");
@@ -178,7 +182,10 @@ static enum svc_code extra_make(struct object *object)
 	enum svc_code code = SVC_OK;
 	if (facts->key_patterns)
 		return pattern_extra(object);
-	if ((facts->extra == EXTRA_NONE || facts->extra == EXTRA_SCHEMA) && facts->n_declaring > 1)
+	/* It speaks of the properties of its own schema alone. */
+	uint32_t n_own = json_object_get(facts->extra_owner, "properties") != NULL;
+	if ((facts->extra == EXTRA_NONE || facts->extra == EXTRA_SCHEMA) &&
+	    facts->n_declaring > n_own)
 		return schema_wrong(object->schema, facts->extra_part.path,
 				    "additionalProperties beside properties of another schema "
 				    "(allOf, $ref) is not supported");
@@ -389,6 +396,14 @@ static enum svc_code prefix_put(struct schema *schema, const struct facts *facts
 	return code;
 }
 
+/* items speaks of what is behind the prefix of its own schema alone. */
+static bool rest_is_of_prefix(const struct facts *facts)
+{
+	return !facts->prefix || !facts->items_given ||
+	       json_object_get(facts->items_owner, "prefixItems") == facts->prefix ||
+	       json_object_get(facts->items_owner, "items") == facts->prefix;
+}
+
 enum svc_code array_put(struct schema *schema, const struct facts *facts, struct buf *out)
 {
 	uint32_t rule = schema->writer->n_names++;
@@ -397,6 +412,10 @@ enum svc_code array_put(struct schema *schema, const struct facts *facts, struct
 		return schema_wrong(
 			schema, facts->unique_path,
 			"uniqueItems is not supported for arrays of more than one item");
+	if (!rest_is_of_prefix(facts))
+		return schema_wrong(schema, facts->items.path,
+				    "items beside prefixItems of another schema (allOf, $ref) is "
+				    "not supported");
 	if ((facts->max_items != GR_NONE && facts->max_items > GR_REPEAT_MAX) ||
 	    facts->min_items > GR_REPEAT_MAX)
 		return schema_wrong(schema, facts->path,

@@ -86,7 +86,8 @@ struct facts {
 	const char *prefix_path;
 	struct part items;
 	bool items_given;
-	const char *unique_path; /* uniqueItems: true */
+	const json_t *items_owner; /* the schema that says it */
+	const char *unique_path;   /* uniqueItems: true */
 	struct property *properties;
 	uint32_t n_properties, room_properties;
 	enum extra_kind extra;

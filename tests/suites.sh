@@ -26,6 +26,9 @@ prepare() {
 		make_node_modules >"$out/node.log" 2>&1 & pids+=($!)
 		python3 tests/lib/clients.py >"$out/clients.log" 2>&1 & pids+=($!)
 	fi
+	if wanted unit; then
+		python3 tests/lib/schema_suite.py >"$out/schema-suite.log" 2>&1 & pids+=($!)
+	fi
 	if wanted golden deploy process http docker xrt; then
 		fetch_models >"$out/models.log" 2>&1 & pids+=($!)
 	fi
@@ -38,7 +41,7 @@ prepare() {
 		build_preset faults "$jobs" bin/lockstep{,-keeper,-gateway,-tokenizer,-npu-worker,-sampler}
 	fi
 	for pid in "${pids[@]}"; do
-		wait "$pid" || { tail -n 20 "$out"/{venv,node,clients,models}.log 2>/dev/null; die_unavailable "a preparation failed"; }
+		wait "$pid" || { tail -n 20 "$out"/{venv,node,clients,schema-suite,models}.log 2>/dev/null; die_unavailable "a preparation failed"; }
 	done
 	[[ ! -e $(venv_dir)/complete ]] || PATH=$(venv_dir)/bin:$PATH
 	export LOCKSTEP_BUILD=$repo/build/release LOCKSTEP_FAULTS_BUILD=$repo/build/faults LOCKSTEP_MODELS=$model_dir

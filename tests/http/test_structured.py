@@ -3,6 +3,7 @@ the same bytes. OpenAI's client is the oracle of its own forms."""
 
 import json
 import re
+import subprocess
 
 import jsonschema
 import openai
@@ -10,7 +11,7 @@ import pydantic
 import pytest
 
 from api import Stream, user
-from pipeline import model_path, pipeline_with
+from pipeline import BUILD, model_path, pipeline_with
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 PERSON = {
@@ -166,3 +167,20 @@ def test_other_vocabularies(name):
                     complete += 1
         assert complete >= 3
         assert ask(pipeline, False, temperature=0, guided_choice=["歪歪", "\x01\n"])[0][1] == "stop"
+
+
+def test_what_masks_cost(tmp_path):
+    """The command that measures it draws whole answers of the schema."""
+    schema = tmp_path / "kind.json"
+    schema.write_text(json.dumps({"type": "object", "properties": {"kind": {"enum": ["alpha", "beta"]}}, "required": ["kind"]}))
+
+    def bench(*words):
+        return subprocess.run([BUILD / "bin/lockstep", "bench", "--in-process", "--grammar", schema, "--runs", "3", "--prompt-tokens", "8",
+                               "--tokens", "24", *words], capture_output=True, text=True)
+    done = bench("--model", model_path())
+    assert done.returncode == 0, done.stderr
+    rows = dict(re.findall(r"^(first|later) answers? +(\d+)", done.stdout, re.MULTILINE))
+    assert 5 <= int(rows["first"]) <= 23 and int(rows["later"]) > int(rows["first"]), done.stdout
+    schema.write_text("{")
+    assert "is no JSON" in bench("--model", model_path()).stderr
+    assert "--model FILE" in bench().stderr
