@@ -75,6 +75,10 @@ ITEM = record(["role", "content"], role={"enum": ["user", "assistant", "system",
 RESPONSES = record(["input"], **EVERY, input=one_of(TEXT, array(ITEM, 1)), instructions=TEXT, previous_response_id=TEXT,
                    max_output_tokens=whole(1), temperature=real(0, 2, 1), top_p=real(0, 1, 1), stream=FLAG, store=FLAG, metadata=record())
 
+EMBED = record(["input"], **EVERY, input=one_of({"type": "string", "minLength": 1}, array(whole(0), 1), array(one_of({"type": "string", "minLength": 1}, array(whole(0), 1)), 1, 128)),
+               encoding_format={"enum": ["float", "base64"]}, dimensions=whole(1), pooling={"enum": ["mean", "last"]}, add_special_tokens=FLAG)
+LLAMA_EMBED = record(["model", "input"], model=TEXT, input=one_of({"type": "string", "minLength": 1}, array({"type": "string", "minLength": 1}, 1, 128)), dimensions=whole(1), truncate=FLAG)
+
 ERROR = record(["error"], error=record(["message", "type", "param", "code"], message=TEXT, type=TEXT))
 CLAUDE_ERROR = record(["type", "error"], type={"enum": ["error"]}, error=record(["type", "message"], type=TEXT, message=TEXT))
 LLAMA_ERROR = record(["error"], error=TEXT)
@@ -114,12 +118,15 @@ READY = record(["status"], status=TEXT)
 PATHS = {
     "/v1/chat/completions": post("a conversation's next message", ANSWER, body=CHAT, stream=EVENTS),
     "/v1/completions": post("a text's continuation", ANSWER, body=COMPLETIONS, stream=EVENTS),
+    "/v1/embeddings": post("vectors of texts", record(["object", "data", "model", "usage"], object={"enum": ["list"]},
+                           data=array(record(["object", "index", "embedding"], index=INT), 1)), body=EMBED),
     "/v1/responses": post("OpenAI's responses", RESPONSE, body=RESPONSES, stream=EVENTS),
     "/v1/responses/{id}": get("a response that is kept", RESPONSE, path_names=["id"]),
     "/v1/messages": post("Anthropic's messages", record(["id", "content", "stop_reason", "usage"]), CLAUDE_ERROR, CLAUDE, EVENTS),
     "/v1/messages/count_tokens": post("tokens of a conversation", COUNT, CLAUDE_ERROR, CLAUDE),
     "/api/chat": post("Ollama's chat", record(["model", "message", "done"]), LLAMA_ERROR, LLAMA_CHAT, LINES),
     "/api/generate": post("Ollama's generate", record(["model", "response", "done"]), LLAMA_ERROR, LLAMA_GENERATE, LINES),
+    "/api/embed": post("vectors of texts", record(["model", "embeddings"], model=TEXT, embeddings=array(array({"type": "number"}, 1), 1)), LLAMA_ERROR, LLAMA_EMBED),
     "/api/show": post("a model's details", record(["model_info"]), LLAMA_ERROR, record(["model"], model=TEXT)),
     "/api/tags": get("the models", record(["models"], models=array(record(["name", "model", "size", "digest"]), 1))),
     "/api/ps": get("the models that run", record(["models"], models=array(record(["name", "model"]), 1))),

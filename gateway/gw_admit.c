@@ -22,16 +22,17 @@ struct admission {
 	uint32_t n_begun;
 };
 
-static bool is_generation(const struct gw_request *request)
+/* A slot for each prompt and choice; else one for all. */
+static bool is_computed(const struct gw_request *request)
 {
-	return request->endpoint & (GW_CHAT | GW_COMPLETIONS);
+	return request->endpoint & GW_COMPUTED;
 }
 
 /* ---- how large the body must be ---- */
 
 static const struct gw_prompt *prompt_of(const struct gw_request *request, uint32_t choice)
 {
-	size_t index = is_generation(request) ? choice / (uint32_t)request->n : 0;
+	size_t index = is_computed(request) ? choice / (uint32_t)request->n : 0;
 	return index < request->n_prompts ? &request->prompts[index] : NULL;
 }
 
@@ -68,6 +69,14 @@ static void plan_generation(const struct admission *admission, size_t sizes[REGI
 					 body_logprob_bytes((uint32_t)request->top_logprobs);
 }
 
+static void plan_vector(const struct admission *admission, size_t sizes[REGION_COUNT])
+{
+	const struct shm_run *run = &admission->gateway->svc->run;
+	sizes[REGION_IDS] = 4 * (size_t)run->ctx;
+	sizes[REGION_PAGES] = 4 * (((size_t)run->ctx + PAGE_POSITIONS - 1) / PAGE_POSITIONS);
+	sizes[REGION_VECTOR] = body_vector_bytes(run->n_embd);
+}
+
 /* What the tokenizer alone answers: room for the largest answer that such an input can have. */
 static void plan_text(const struct admission *admission, size_t text, size_t sizes[REGION_COUNT])
 {
@@ -98,7 +107,9 @@ static enum svc_code plan_make(const struct admission *admission, uint32_t choic
 	sizes[REGION_BIAS] = sizeof(struct body_bias) * request->n_biases;
 	sizes[REGION_META] = GW_SHAPE_BYTES;
 	sizes[REGION_GRAMMAR] = request->grammar.len;
-	if (is_generation(request))
+	if (request->endpoint == GW_EMBEDDINGS)
+		plan_vector(admission, sizes);
+	else if (is_computed(request))
 		plan_generation(admission, sizes);
 	else
 		plan_text(admission, sizes[REGION_TEXT], sizes);
@@ -122,7 +133,8 @@ static uint32_t flags_of(const struct gw_request *request)
 	flags |= request->keep_stop ? BODY_KEEP_STOP : 0;
 	flags |= request->skip_special ? 0 : BODY_KEEP_SPECIAL;
 	flags |= request->add_special ? 0 : BODY_NO_BOS;
-	flags |= is_generation(request) && request->max_tokens == 0 ? BODY_SCORE_ONLY : 0;
+	flags |= request->endpoint == GW_EMBEDDINGS ? BODY_SCORE_ONLY : 0;
+	flags |= is_computed(request) && request->max_tokens == 0 ? BODY_SCORE_ONLY : 0;
 	return flags;
 }
 
@@ -134,7 +146,7 @@ static struct body_params params_of(const struct admission *admission, uint32_t 
 		.max_tokens = request->max_tokens > 0 ? (uint32_t)request->max_tokens : 0,
 		.min_tokens = (uint32_t)request->min_tokens,
 		/* Within its prompt: a prompt among others gets what it gets alone. */
-		.choice = is_generation(request) ? choice % (uint32_t)request->n : 0,
+		.choice = is_computed(request) ? choice % (uint32_t)request->n : 0,
 		.flags = flags_of(request),
 		.top_logprobs = (uint32_t)request->top_logprobs,
 		.top_k = request->top_k > 0 ? (uint32_t)request->top_k : 0,
@@ -148,6 +160,8 @@ static struct body_params params_of(const struct admission *admission, uint32_t 
 		.n_stop = (uint32_t)request->n_stops,
 		.n_stop_ids = (uint32_t)request->n_stop_ids,
 		.n_bias = (uint32_t)request->n_biases,
+		.pooling = request->pooling,
+		.dimensions = (uint32_t)request->dimensions,
 	};
 	return params;
 }
@@ -190,6 +204,8 @@ static enum body_kind kind_of(enum gw_endpoint endpoint)
 		return BODY_DETOKENIZE;
 	case GW_TEMPLATE:
 		return BODY_TEMPLATE;
+	case GW_EMBEDDINGS:
+		return BODY_EMBED;
 	case GW_CHAT:
 	case GW_COMPLETIONS:
 		break;
@@ -406,6 +422,7 @@ static struct gw_shape shape_of(const struct gw_request *request)
 				.include_usage = request->include_usage,
 				.logprobs = request->logprobs,
 				.echo = request->echo,
+				.base64 = request->base64,
 				.token_ids = request->return_token_ids,
 				.keep_special = !request->skip_special,
 				.calls = request->calls,
@@ -447,7 +464,7 @@ enum svc_code gw_admit(struct gateway *gateway, struct gw_http_exchange *exchang
 	struct admission admission = {.gateway = gateway, .request = request, .key = key};
 	const struct gw_shape shape = shape_of(request);
 	size_t prompts = request->n_prompts ? request->n_prompts : 1;
-	uint32_t n = is_generation(request) ? (uint32_t)request->n * (uint32_t)prompts : 1;
+	uint32_t n = is_computed(request) ? (uint32_t)request->n * (uint32_t)prompts : 1;
 	enum svc_code code = may_enter(gateway, n, err);
 	if (code == SVC_OK)
 		code = seed_make(&admission, err);

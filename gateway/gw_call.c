@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "gateway/api/dialect.h"
+#include "gateway/api/render_vectors.h"
 #include "gateway/gw_state.h"
 #include "shm/trace.h"
 
@@ -525,6 +526,50 @@ static void text_look(struct gateway *gateway, struct gw_call *call)
 	buf_free(&out);
 }
 
+/* ---- embeddings ---- */
+
+static enum svc_code vector_see(struct gateway *gateway, const struct gw_choice *choice,
+				struct gw_vector *ret_vector, bool *ret_done, struct svc_err *err)
+{
+	const struct shm_run *run = &gateway->svc->run;
+	struct seen seen = {0};
+	enum svc_code code = choice_see(gateway, choice, &seen, err);
+	*ret_done = code == SVC_OK && seen.done;
+	if (!*ret_done)
+		return code;
+	const char *region =
+		body_region(run, seen.body, REGION_VECTOR, body_vector_bytes(run->n_embd), NULL);
+	uint32_t n = seen.body->params.dimensions;
+	if (!region || n > run->n_embd)
+		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");
+	*ret_vector = (struct gw_vector){(const float *)(region + 2 * body_sum_bytes(run->n_embd)),
+					 n, atomic_load(&seen.body->n_prompt)};
+	return code;
+}
+
+static void vectors_look(struct gateway *gateway, struct gw_call *call)
+{
+	struct gw_vector vectors[GW_CHOICES_MAX];
+	struct buf out = {.limit = ANSWER_BYTES_MAX};
+	const struct gw_render render = render_of(gateway, call, "", &out);
+	struct svc_err err;
+	bool done = true;
+	for (uint32_t i = 0; i < call->n_choices && done; i++) {
+		if (vector_see(gateway, &call->choices[i], &vectors[i], &done, &err) == SVC_OK)
+			continue;
+		gw_call_fail(gateway, call, &err);
+		return;
+	}
+	if (!done)
+		return;
+	gw_render_vectors(&render, vectors, call->n_choices);
+	for (uint32_t i = 0; i < call->n_choices; i++)
+		gateway->metrics.prompt_tokens += vectors[i].n_prompt;
+	gw_reply_json(call->exchange, 200, &out);
+	buf_free(&out);
+	call_end(gateway, call, SVC_OK, false);
+}
+
 /* ---- */
 
 /* What a process said of a choice before it ended it. Tokens that were committed before are given
@@ -549,6 +594,8 @@ void gw_call_look(struct gateway *gateway, struct gw_call *call)
 		       !blocked)
 			;
 		gw_call_fail(gateway, call, &err);
+	} else if (call->shape.endpoint == GW_EMBEDDINGS) {
+		vectors_look(gateway, call);
 	} else if (!(call->shape.endpoint & (GW_CHAT | GW_COMPLETIONS))) {
 		text_look(gateway, call);
 	} else if (call->shape.stream) {

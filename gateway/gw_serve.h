@@ -32,6 +32,7 @@ void gw_serve_messages(void *context, struct gw_http_exchange *exchange);
 void gw_serve_count_tokens(void *context, struct gw_http_exchange *exchange);
 void gw_serve_ollama_chat(void *context, struct gw_http_exchange *exchange);
 void gw_serve_ollama_generate(void *context, struct gw_http_exchange *exchange);
+void gw_serve_ollama_embed(void *context, struct gw_http_exchange *exchange);
 void gw_serve_ollama_tags(void *context, struct gw_http_exchange *exchange);
 void gw_serve_ollama_ps(void *context, struct gw_http_exchange *exchange);
 void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange);

@@ -126,9 +126,15 @@ static void serve_template(void *context, struct gw_http_exchange *exchange)
 	serve(context, exchange, GW_TEMPLATE);
 }
 
+static void serve_embeddings(void *context, struct gw_http_exchange *exchange)
+{
+	serve(context, exchange, GW_EMBEDDINGS);
+}
+
 static const struct gw_route routes[] = {
 	{"POST", "/v1/chat/completions", serve_chat, false},
 	{"POST", "/v1/completions", serve_completions, false},
+	{"POST", "/v1/embeddings", serve_embeddings, false},
 	{"POST", "/tokenize", serve_tokenize, false},
 	{"POST", "/detokenize", serve_detokenize, false},
 	{"POST", "/apply-template", serve_template, false},
@@ -138,6 +144,7 @@ static const struct gw_route routes[] = {
 	{"GET", "/v1/responses/", gw_serve_response, false},
 	{"POST", "/api/chat", gw_serve_ollama_chat, false},
 	{"POST", "/api/generate", gw_serve_ollama_generate, false},
+	{"POST", "/api/embed", gw_serve_ollama_embed, false},
 	{"GET", "/api/tags", gw_serve_ollama_tags, false},
 	{"GET", "/api/ps", gw_serve_ollama_ps, false},
 	{"POST", "/api/show", gw_serve_ollama_show, false},
@@ -251,8 +258,9 @@ static unsigned needs(const struct gw_call *call)
 {
 	bool generates = call->shape.endpoint & (GW_CHAT | GW_COMPLETIONS);
 	bool encodes = !generates || !call->first_us;
-	return (encodes ? 1u << ROLE_TOKENIZER : 0) |
-	       (generates ? 1u << ROLE_WORKER | 1u << ROLE_SAMPLER : 0);
+	bool computes = call->shape.endpoint & GW_COMPUTED;
+	return (encodes ? 1u << ROLE_TOKENIZER : 0) | (computes ? 1u << ROLE_WORKER : 0) |
+	       (generates ? 1u << ROLE_SAMPLER : 0);
 }
 
 static void calls_look(struct gateway *gateway)
@@ -367,6 +375,7 @@ static void limits_set(struct gateway *gateway)
 		.model_name = gateway->model_name,
 		.model_aliases = opt_string(set, "model-aliases"),
 		.n_vocab = run->n_vocab,
+		.n_embd = run->n_embd,
 		.ctx = run->ctx,
 		.max_choices = (uint32_t)opt_int(set, "max-choices"),
 		.strict = opt_bool(set, "strict"),

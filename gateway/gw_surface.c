@@ -89,6 +89,22 @@ void gw_serve_ollama_chat(void *context, struct gw_http_exchange *exchange)
 	serve_form(context, exchange, GW_FORM_OLLAMA_CHAT, gw_ollama_chat_read);
 }
 
+void gw_serve_ollama_embed(void *context, struct gw_http_exchange *exchange)
+{
+	struct gateway *gateway = context;
+	struct gw_request *request = NULL;
+	struct svc_err err = {0};
+	json_t *body = NULL, *embed = NULL;
+	enum svc_code code = body_read(exchange, &body, &err);
+	if (code == SVC_OK)
+		code = gw_ollama_embed_read(body, gateway->limits.strict, &embed, &err);
+	if (code == SVC_OK)
+		code = chat_read(gateway, GW_EMBEDDINGS, GW_FORM_OLLAMA_EMBED, embed, &request,
+				 &err);
+	json_decref(body);
+	gw_serve(gateway, exchange, GW_EMBEDDINGS, request, code, &err);
+}
+
 /* Without a prompt, Ollama's clients ask for the model to be loaded: it is. */
 static bool is_load(const json_t *body)
 {
@@ -222,9 +238,10 @@ void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange)
 	buf_span(&out, span_of(",\"model_info\":{\"general.name\":"));
 	buf_json_string(&out, span_of(gateway->model_name));
 	buf_print(&out,
-		  ",\"lockstep.context_length\":%u,\"lockstep.vocab_size\":%u},"
-		  "\"capabilities\":[\"completion\"],\"modified_at\":",
-		  gateway->svc->run.ctx, gateway->svc->run.n_vocab);
+		  ",\"lockstep.context_length\":%u,\"lockstep.vocab_size\":%u,"
+		  "\"lockstep.embedding_length\":%u},"
+		  "\"capabilities\":[\"completion\",\"embedding\"],\"modified_at\":",
+		  gateway->svc->run.ctx, gateway->svc->run.n_vocab, gateway->svc->run.n_embd);
 	time_print(&out, gateway->svc->run.ctl->config.created_us);
 	buf_span(&out, span_of("}"));
 	gw_reply_json(exchange, 200, &out);

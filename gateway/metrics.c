@@ -86,8 +86,8 @@ static void counter_print(struct buf *out, const char *name, const char *help, u
 
 void gw_metrics_print(struct buf *out, const struct gw_metrics *metrics)
 {
-	static const char *const endpoints[] = {"chat_completions", "completions", "tokenize",
-						"detokenize", "apply_template"};
+	static const char *const endpoints[] = {"chat_completions", "completions",    "tokenize",
+						"detokenize",	    "apply_template", "embeddings"};
 	char label[64];
 	gw_metric_print(out, GW_COUNTER, "lockstep_requests_total", "Requests read, by endpoint.");
 	for (size_t i = 0; i < sizeof endpoints / sizeof *endpoints; i++) {

@@ -16,7 +16,7 @@ struct gw_histogram {
 };
 
 struct gw_metrics {
-	uint64_t requests[5];		  /* by endpoint, in the order of enum gw_endpoint's bits */
+	uint64_t requests[6];		  /* by endpoint, in the order of enum gw_endpoint's bits */
 	uint64_t results[SVC_CODE_COUNT]; /* SVC_OK: answered */
 	uint64_t prompt_tokens, answer_tokens;
 	uint64_t events, keep_alives, resumed;

@@ -99,6 +99,7 @@ enum svc_code keeper_plan_make(const struct opt_set *options, struct run_plan *r
 		.n_blocks =
 			(uint32_t)opt_int(options, "body-pool-mb") * (1048576u / BODY_BLOCK_BYTES),
 		.n_vocab = shape.n_vocab,
+		.n_embd = shape.n_embd,
 		.page_bytes = page_bytes_of(family, &shape),
 		.stall_ms = (uint32_t)opt_int(options, "stall-ms"),
 		.model_hash = {shape.hash[0], shape.hash[1]},

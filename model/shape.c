@@ -26,17 +26,15 @@ static enum svc_code read_head_dim(const struct gguf *gguf, struct model_shape *
 {
 	char key[96];
 	uint64_t value = 0;
-	uint32_t hidden = 0, heads = 1;
+	uint32_t heads = 1;
 	snprintf(key, sizeof key, "%s.attention.key_length", shape->arch);
 	if (gguf_u64(gguf, key, &value) && value > 0 && value <= 4096) {
 		shape->head_dim = (uint32_t)value;
 		return SVC_OK;
 	}
-	enum svc_code code = read_count(gguf, shape->arch, "embedding_length", &hidden, err);
+	enum svc_code code = read_count(gguf, shape->arch, "attention.head_count", &heads, err);
 	if (code == SVC_OK)
-		code = read_count(gguf, shape->arch, "attention.head_count", &heads, err);
-	if (code == SVC_OK)
-		shape->head_dim = hidden / heads;
+		shape->head_dim = shape->n_embd / heads;
 	return code;
 }
 
@@ -80,6 +78,8 @@ static enum svc_code read_all(const struct gguf *gguf, struct model_shape *shape
 	enum svc_code code = read_count(gguf, shape->arch, "block_count", &shape->n_layer, err);
 	if (code == SVC_OK)
 		code = read_count(gguf, shape->arch, "context_length", &shape->ctx_train, err);
+	if (code == SVC_OK)
+		code = read_count(gguf, shape->arch, "embedding_length", &shape->n_embd, err);
 	if (code == SVC_OK)
 		code = read_head_dim(gguf, shape, err);
 	if (code == SVC_OK && read_count(gguf, shape->arch, "attention.head_count_kv",

@@ -8,7 +8,7 @@
 struct model_shape {
 	char arch[32];
 	char name[128]; /* the file's name without its ending, or the folder's */
-	uint32_t n_layer, n_kv_head, head_dim;
+	uint32_t n_layer, n_kv_head, head_dim, n_embd;
 	uint32_t n_vocab;
 	uint32_t ctx_train;
 	uint64_t file_bytes;

@@ -24,8 +24,9 @@ static bool copy_tokens(struct worker *worker, struct sequence *sequence, int32_
 
 static bool wants_logits(const struct sequence *sequence)
 {
-	return sequence->n_kv + sequence->n_take == sequence->n_known ||
-	       sequence_is_scoring(sequence);
+	return !pool_is_wanted(sequence) &&
+	       (sequence->n_kv + sequence->n_take == sequence->n_known ||
+		sequence_is_scoring(sequence));
 }
 
 static void fail_sequence(struct worker *worker, struct sequence *sequence, enum svc_code code,
@@ -50,9 +51,10 @@ static uint32_t build_step(struct worker *worker)
 				      "the request's body holds ids that are no tokens");
 			continue;
 		}
-		i++;
-		if (sequence->n_take == 0)
+		if (sequence->n_take == 0) {
+			i++;
 			continue;
+		}
 		uint32_t after = sequence->n_kv + sequence->n_take;
 		worker->step[n] = (struct engine_seq){
 			.tokens = worker->tokens + rows,
@@ -64,11 +66,19 @@ static uint32_t build_step(struct worker *worker)
 			.logits = run_logits(run, sequence->row, after & 1),
 			.logits_stride = run->n_vocab,
 		};
+		if (pool_is_wanted(sequence) &&
+		    !pool_begin(worker, sequence, n, &worker->step[n])) {
+			fail_sequence(worker, sequence, SVC_CORRUPT,
+				      "the request's body is damaged: the sum of its hidden "
+				      "states");
+			continue;
+		}
 		rows += sequence->n_take;
 		struct sequence other = worker->sequences[n];
 		worker->sequences[n] = *sequence;
 		*sequence = other;
 		n++;
+		i++;
 	}
 	return n;
 }
@@ -129,6 +139,8 @@ static void commit(struct worker *worker, uint32_t index, const struct engine_se
 	log_logits(worker, sequence, step);
 	atomic_fetch_add_explicit(&inc->gauge[decoded ? GAUGE_DECODE_TOKENS : GAUGE_PREFILL_TOKENS],
 				  sequence->n_take, memory_order_relaxed);
+	if (pool_is_wanted(sequence))
+		pool_commit(worker, sequence, step);
 	sequence->n_kv += sequence->n_take;
 	uint64_t now = svc_now_us();
 	if (sample && atomic_load(&body->first_us) == 0)
@@ -137,6 +149,8 @@ static void commit(struct worker *worker, uint32_t index, const struct engine_se
 	atomic_store_explicit(&body->n_kv, sequence->n_kv, memory_order_release);
 	cache_seal(worker, sequence, sequence->n_kv - sequence->n_take);
 	fault_point("worker.commit");
+	if (pool_is_wanted(sequence) && sequence->n_kv == sequence->n_known)
+		sequence_end_pooled(worker, sequence);
 	if (!sample)
 		return;
 	ahead_note(worker, sequence);

@@ -112,15 +112,17 @@ static uint32_t load(struct worker *worker, struct prefix_key key)
 	return page;
 }
 
-/* At least one position is left to compute, and a prompt whose log-probabilities are asked for
- * needs them all. */
+/* At least one position is left to compute, and who asks for a prompt's log-probabilities, or for
+ * the mean of its hidden states, needs them all. */
 void cache_share(struct worker *worker, struct sequence *sequence)
 {
 	struct shm_run *run = &worker->svc->run;
 	const int32_t *ids =
 		body_region(run, sequence->body, REGION_IDS, sequence->n_known * sizeof *ids, NULL);
 	struct prefix_key key = worker->prefix_identity;
-	if (!ids || !worker->prefix_cache || (sequence->body->params.flags & BODY_PROMPT_LOGPROBS))
+	bool all = sequence->body->params.flags & BODY_PROMPT_LOGPROBS ||
+		   (pool_is_wanted(sequence) && sequence->body->params.pooling != POOLING_LAST);
+	if (!ids || !worker->prefix_cache || all)
 		return;
 	while ((sequence->n_pages + 1) * PAGE_POSITIONS < sequence->n_known &&
 	       svc_beat(worker->svc)) {

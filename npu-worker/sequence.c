@@ -103,6 +103,11 @@ static bool load(struct worker *worker, struct sequence *sequence)
 		start_over(worker, sequence);
 	/* Reserved by one who died before the step was done: nothing is in them. */
 	drop_pages_from(worker, sequence, pages_of(sequence->n_kv));
+	if (pool_is_wanted(sequence)) {
+		if (!pool_can_go_on(worker, sequence))
+			start_over(worker, sequence);
+		return true;
+	}
 	/* All positions are there, but not the word that the logits are: compute the last one
 	 * again. */
 	if (sequence->n_kv == sequence->n_known)
@@ -170,10 +175,24 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 	}
 	atomic_store(&body->row, sequence->row + 1);
 	worker->n_sequences++;
+	if (pool_is_wanted(sequence) && sequence->n_kv == sequence->n_known) {
+		sequence_end_pooled(worker, sequence);
+		return true;
+	}
 	ahead_take(worker, sequence);
 	if (sequence->n_kv == 0)
 		cache_share(worker, sequence);
 	return true;
+}
+
+void sequence_end_pooled(struct worker *worker, struct sequence *sequence)
+{
+	struct svc_err err;
+	if (pool_finish(worker, sequence, &err) == SVC_OK)
+		svc_slot_end(worker->svc, sequence->slot, &sequence->state, sequence->body);
+	else
+		svc_slot_fail(worker->svc, sequence->slot, &sequence->state, sequence->body, &err);
+	sequence_close(worker, sequence);
 }
 
 struct sequence *sequence_find(struct worker *worker, uint32_t slot)

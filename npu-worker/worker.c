@@ -212,8 +212,9 @@ static enum svc_code allocate(struct worker *worker, struct svc_err *err)
 	worker->step = calloc(n, sizeof *worker->step);
 	worker->tokens = calloc(WORKER_MAX_ROWS, sizeof *worker->tokens);
 	worker->may_go = calloc(run->n_pages, 1);
+	worker->pooled = calloc((size_t)n * run->n_embd, sizeof *worker->pooled);
 	if (!worker->sequences || !worker->page_tables || !worker->outstanding || !worker->step ||
-	    !worker->tokens || !worker->may_go)
+	    !worker->tokens || !worker->may_go || !worker->pooled)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	for (uint32_t i = 0; i < n; i++)
 		worker->sequences[i].pages =
@@ -240,12 +241,13 @@ static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct
 	if (code != SVC_OK)
 		return code;
 	const struct engine_info *info = engine_info(worker->engine);
-	if (info->page_bytes > svc->run.page_bytes || info->config.n_vocab != svc->run.n_vocab)
+	if (info->page_bytes > svc->run.page_bytes || info->config.n_vocab != svc->run.n_vocab ||
+	    info->config.n_embd != svc->run.n_embd)
 		return svc_fail(err, SVC_CORRUPT, __func__,
-				"the engine's KV pages have %zu bytes and %u logits, the run was "
-				"made for %zu and %u",
-				info->page_bytes, info->config.n_vocab, (size_t)svc->run.page_bytes,
-				svc->run.n_vocab);
+				"the engine has KV pages of %zu bytes, %u logits and hidden states "
+				"of %u; the run was made for %zu, %u and %u",
+				info->page_bytes, info->config.n_vocab, info->config.n_embd,
+				(size_t)svc->run.page_bytes, svc->run.n_vocab, svc->run.n_embd);
 	worker->rows_alone = opt_int(svc->options, "prefill-rows");
 	worker->rows_busy = opt_int(svc->options, "prefill-rows-busy");
 	worker->run_ahead = opt_bool(svc->options, "run-ahead");
@@ -297,6 +299,7 @@ static void stop(struct svc *svc)
 	free(worker->step);
 	free(worker->tokens);
 	free(worker->may_go);
+	free(worker->pooled);
 	ahead_close(worker);
 	free(worker);
 	svc->role_state = NULL;

@@ -89,6 +89,7 @@ struct worker {
 	/* One step. */
 	struct engine_seq *step; /* [n_slots] */
 	int32_t *tokens;	 /* [WORKER_MAX_ROWS] */
+	double *pooled;		 /* [n_slots + 1][n_embd]: sums of the step, one for scratch */
 	uint8_t *may_go;	 /* [n_pages]: mine, and no slot refers to it (pages_collect) */
 	bool prefix_cache;
 	struct store *store;   /* NULL: nothing is kept on disk */
@@ -161,6 +162,22 @@ uint32_t cache_take_page(struct worker *worker);
 /* Writes a few pages that are only in memory to disk; when nothing runs. false: all are there. */
 bool cache_write_some(struct worker *worker);
 
+/* ---- pool.c */
+
+/* The sequence's request is for a vector, not for an answer. */
+bool pool_is_wanted(const struct sequence *sequence);
+/* Is there what n_kv says is there? Otherwise it has to start over. */
+bool pool_can_go_on(struct worker *worker, const struct sequence *sequence);
+/* Fills in what the step's sequence number `index` adds to. false: the body is damaged. */
+bool pool_begin(struct worker *worker, const struct sequence *sequence, uint32_t index,
+		struct engine_seq *step);
+/* Stores the sum; before n_kv says so. */
+void pool_commit(struct worker *worker, const struct sequence *sequence,
+		 const struct engine_seq *step);
+/* All positions are computed: writes the vector. */
+SVC_CHECKED enum svc_code pool_finish(struct worker *worker, const struct sequence *sequence,
+				      struct svc_err *err);
+
 /* ---- npu.c */
 
 /* First of all: SVC_NO_DEVICE if --device demands an NPU and there is none. ret_wanted: the weights
@@ -179,6 +196,8 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 struct sequence *sequence_find(struct worker *worker, uint32_t slot);
 /* Its prompt's log-probabilities are being recorded, position by position. */
 bool sequence_is_scoring(const struct sequence *sequence);
+/* A text's vector is complete (pool.c): passes the slot on. */
+void sequence_end_pooled(struct worker *worker, struct sequence *sequence);
 /* It takes one position and then wants a sampler. */
 bool sequence_is_decode(const struct sequence *sequence);
 /* Removes it from the table (it was passed on). */

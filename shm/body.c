@@ -11,6 +11,17 @@ uint32_t body_logprob_bytes(uint32_t n_top)
 	return (uint32_t)sizeof(struct body_logprob) + n_top * 8u;
 }
 
+size_t body_sum_bytes(uint32_t n_embd)
+{
+	size_t bytes = sizeof(struct body_sum) + (size_t)n_embd * sizeof(double);
+	return (bytes + SHM_LINE - 1) / SHM_LINE * SHM_LINE;
+}
+
+size_t body_vector_bytes(uint32_t n_embd)
+{
+	return 2 * body_sum_bytes(n_embd) + (size_t)n_embd * sizeof(float);
+}
+
 static uint32_t load(const _Atomic uint32_t *counter)
 {
 	return atomic_load_explicit(counter, memory_order_acquire);
@@ -148,6 +159,7 @@ static uint64_t committed_bytes(const struct body *body, const struct committed 
 	case REGION_STOP_IDS:
 	case REGION_BIAS:
 	case REGION_GRAMMAR:
+	case REGION_VECTOR: /* a sum that is torn says so */
 	case REGION_COUNT:
 		break;
 	}

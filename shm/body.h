@@ -16,6 +16,9 @@ struct body_plan {
 
 /* Bytes of one log-probability record with n_top alternatives. */
 uint32_t body_logprob_bytes(uint32_t n_top);
+/* Bytes of one of REGION_VECTOR's sums, and of the whole region. */
+size_t body_sum_bytes(uint32_t n_embd);
+size_t body_vector_bytes(uint32_t n_embd);
 /* Blocks that plan needs; 0 if over the limit of a body. */
 uint32_t body_plan_blocks(const struct body_plan *plan);
 

@@ -159,7 +159,7 @@ struct block_word {
 	_Atomic uint64_t word;
 };
 
-enum body_kind { BODY_GENERATE = 1, BODY_TOKENIZE, BODY_DETOKENIZE, BODY_TEMPLATE };
+enum body_kind { BODY_GENERATE = 1, BODY_TOKENIZE, BODY_DETOKENIZE, BODY_TEMPLATE, BODY_EMBED };
 enum body_input { INPUT_TEXT = 1, INPUT_IDS, INPUT_CHAT };
 
 enum body_flag {
@@ -170,7 +170,7 @@ enum body_flag {
 	BODY_KEEP_STOP = 1u << 4,	/* include_stop_str_in_output */
 	BODY_KEEP_SPECIAL = 1u << 5,	/* skip_special_tokens = false */
 	BODY_NO_BOS = 1u << 6,		/* add_special_tokens = false */
-	BODY_SCORE_ONLY = 1u << 7,	/* max_tokens = 0: ends when the prompt is scored */
+	BODY_SCORE_ONLY = 1u << 7,	/* ends when the prompt is computed: no token is drawn */
 };
 
 enum body_region {
@@ -187,6 +187,7 @@ enum body_region {
 	REGION_OUT,	 /* sampler: the answer's bytes; tokenizer: the text of BODY_DETOKENIZE and
 			    BODY_TEMPLATE */
 	REGION_LOGPROBS, /* sampler: struct body_logprob records, stride body_logprob_bytes(top) */
+	REGION_VECTOR,	 /* npu-worker, BODY_EMBED: two struct body_sum, then float[dimensions] */
 	REGION_COUNT
 };
 
@@ -198,6 +199,18 @@ struct body_extent {
 struct body_bias {
 	int32_t id;
 	float value;
+};
+
+/* Which of a text's hidden states its vector is made of. */
+enum body_pooling { POOLING_MEAN, POOLING_LAST };
+
+/* The hidden states of the first n_positions positions (with POOLING_LAST: of the last one), added
+ * up in their order. One is made while the other holds: what lies in `values` counts only if the
+ * checksum says so. The next one begins at the next line. */
+struct body_sum {
+	uint32_t n_positions, reserved;
+	uint64_t checksum; /* XXH3-64 of values, seed generation ^ n_positions << 40 */
+	double values[];   /* [n_embd] */
 };
 
 struct body_params {
@@ -212,7 +225,9 @@ struct body_params {
 	float repetition_penalty, presence_penalty, frequency_penalty;
 	uint32_t repetition_window; /* last tokens the penalties look at; 0: all */
 	uint32_t n_stop, n_stop_ids, n_bias;
-	uint32_t reserved[13];
+	uint32_t pooling;    /* enum body_pooling */
+	uint32_t dimensions; /* of the vector, 1 to n_embd */
+	uint32_t reserved[11];
 };
 _Static_assert(sizeof(struct body_params) == 2 * SHM_LINE, "two lines");
 
@@ -240,7 +255,7 @@ struct body {
 	int64_t template_time_s; /* the template's clock, fixed at admission */
 	uint8_t pad0[24];
 	struct body_extent regions[REGION_COUNT];
-	uint8_t pad1[40];
+	uint8_t pad1[32];
 	struct body_params params;
 	/* Tokenizer's line; `n_prompt` for INPUT_IDS by the gateway. */
 	_Atomic uint32_t n_prompt;
@@ -281,7 +296,7 @@ struct body {
 	uint8_t pad6[52];
 };
 _Static_assert(offsetof(struct body, regions) == SHM_LINE, "identity line");
-_Static_assert(offsetof(struct body, params) == 3 * SHM_LINE, "regions: 88 bytes and padding");
+_Static_assert(offsetof(struct body, params) == 3 * SHM_LINE, "regions: 96 bytes and padding");
 _Static_assert(offsetof(struct body, n_prompt) == 5 * SHM_LINE, "tokenizer line");
 _Static_assert(offsetof(struct body, n_kv) == 6 * SHM_LINE, "worker line");
 _Static_assert(offsetof(struct body, n_tokens) == 7 * SHM_LINE, "sampler line");
@@ -372,7 +387,8 @@ struct ctl_config {
 	uint8_t secret[32];  /* key of event ids */
 	uint64_t created_us; /* CLOCK_REALTIME */
 	uint32_t stall_ms;
-	uint32_t reserved[5];
+	uint32_t n_embd; /* width of a hidden state */
+	uint32_t reserved[4];
 	char family[32];
 	char model_name[CTL_NAME_BYTES]; /* as served */
 	char model_path[512];

@@ -67,7 +67,8 @@ static bool sizes_are_sane(const struct ctl_config *config)
 	return config->n_slots && config->n_slots <= 4096 && config->n_table &&
 	       config->n_table <= 1u << BLOCK_SLOT_BITS &&
 	       config->n_blocks <= 1u << SLOT_BODY_BITS && config->n_pages <= FAR_TOO_MANY &&
-	       config->ctx && config->ctx <= FAR_TOO_MANY && config->n_vocab <= FAR_TOO_MANY;
+	       config->ctx && config->ctx <= FAR_TOO_MANY && config->n_vocab <= FAR_TOO_MANY &&
+	       config->n_embd <= FAR_TOO_MANY;
 }
 
 static bool is_text(const char *field, size_t size)
@@ -102,6 +103,7 @@ static enum svc_code bind_control(struct shm_run *run, struct svc_err *err)
 	run->n_blocks = config.n_blocks;
 	run->n_pages = config.n_pages;
 	run->n_vocab = config.n_vocab;
+	run->n_embd = config.n_embd;
 	run->ctx = config.ctx;
 	run->page_bytes = config.page_bytes;
 	run->slots = (void *)((char *)ctl + at.slots);
@@ -135,6 +137,7 @@ static enum svc_code make_config(const struct run_plan *plan, struct ctl_config 
 				    .n_pages = plan->n_pages,
 				    .ctx = plan->ctx,
 				    .n_vocab = plan->n_vocab,
+				    .n_embd = plan->n_embd,
 				    .page_bytes = plan->page_bytes,
 				    .model_hash = {plan->model_hash[0], plan->model_hash[1]},
 				    .family_hash = plan->family_hash,

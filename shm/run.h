@@ -27,7 +27,7 @@ struct shm_run {
 	struct page_seal *page_seals;
 	struct trace_ring *trace_rings;
 	/* Private copies of what was checked at attach: a peer may overwrite the segment's. */
-	uint32_t n_slots, n_table, n_blocks, n_pages, n_vocab, ctx;
+	uint32_t n_slots, n_table, n_blocks, n_pages, n_vocab, n_embd, ctx;
 	uint32_t n_rows; /* logits rows: one per running sequence, as many for what is frozen */
 	uint32_t me;	 /* entry of this incarnation; 0: not registered */
 	int lock_fd;
@@ -38,7 +38,7 @@ struct shm_run {
 /* Sizes of a new run. */
 struct run_plan {
 	uint32_t n_slots, queue, kept; /* n_table = their sum */
-	uint32_t n_blocks, n_pages, ctx, n_vocab;
+	uint32_t n_blocks, n_pages, ctx, n_vocab, n_embd;
 	uint64_t page_bytes;
 	uint32_t stall_ms;
 	uint64_t model_hash[2], family_hash;

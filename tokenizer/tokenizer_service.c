@@ -37,6 +37,11 @@ struct task {
 static enum svc_code too_long(struct task *task, size_t n_prompt, struct svc_err *err)
 {
 	uint32_t ctx = task->svc->run.ctx, max_tokens = task->body->params.max_tokens;
+	if (task->body->kind == BODY_EMBED)
+		return svc_fail_param(err, SVC_TOO_LONG, "input",
+				      "this model's maximum context length is %u tokens; the input "
+				      "has %zu: shorten it, nothing is cut silently",
+				      ctx, n_prompt);
 	if (n_prompt < ctx && max_tokens)
 		return svc_fail_param(
 			err, SVC_TOO_LONG, "max_tokens",
@@ -58,7 +63,9 @@ static enum svc_code check_length(struct task *task, size_t n_prompt, struct svc
 	uint32_t ctx = task->svc->run.ctx;
 	bool scores_only = (params->flags & BODY_SCORE_ONLY) != 0;
 	if (n_prompt == 0)
-		return svc_fail_param(err, SVC_INVALID, "prompt", "the prompt has no tokens");
+		return svc_fail_param(err, SVC_INVALID,
+				      task->body->kind == BODY_EMBED ? "input" : "prompt",
+				      "the prompt has no tokens");
 	if (n_prompt > ctx || (!scores_only && n_prompt >= ctx))
 		return too_long(task, n_prompt, err);
 	if (params->max_tokens > ctx - n_prompt)
@@ -208,6 +215,7 @@ static enum svc_code perform(struct task *task, struct svc_err *err)
 {
 	switch ((enum body_kind)task->body->kind) {
 	case BODY_GENERATE:
+	case BODY_EMBED:
 		return prepare_generation(task, err);
 	case BODY_TOKENIZE:
 		return answer_ids(task, err);
@@ -245,7 +253,7 @@ static void look(struct svc *svc, uint32_t slot)
 		return;
 	if (code != SVC_OK)
 		svc_slot_fail(svc, slot, &mine, task.body, &err);
-	else if (task.body->kind != BODY_GENERATE)
+	else if (task.body->kind != BODY_GENERATE && task.body->kind != BODY_EMBED)
 		svc_slot_end(svc, slot, &mine, task.body);
 	else if (svc_slot_pass(svc, slot, &mine, STAGE_COMPUTE, 0) != SVC_OK)
 		return;

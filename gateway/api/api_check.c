@@ -13,6 +13,10 @@ static enum svc_code input_check(struct gw_reading *reading)
 		if (!request->prompts)
 			return gw_wrong(reading, "prompt", "prompt is missing");
 		break;
+	case GW_EMBEDDINGS:
+		if (!request->prompts)
+			return gw_wrong(reading, "input", "input is missing");
+		break;
 	case GW_TOKENIZE:
 		if (!reading->messages == !request->prompts)
 			return gw_wrong(reading, "prompt",
@@ -59,6 +63,25 @@ static enum svc_code shown_check(struct gw_reading *reading)
 	return SVC_OK;
 }
 
+static enum svc_code vector_check(struct gw_reading *reading)
+{
+	struct gw_request *request = reading->request;
+	uint32_t n_embd = reading->limits->n_embd;
+	for (size_t i = 0; i < request->n_prompts; i++)
+		if (request->prompts[i].n_ids > reading->limits->ctx)
+			return svc_fail_param(reading->err, SVC_TOO_LONG, "input",
+					      "this model's maximum context length is %u tokens; "
+					      "input %zu has %zu: shorten it, nothing is cut "
+					      "silently",
+					      reading->limits->ctx, i, request->prompts[i].n_ids);
+	if (request->dimensions > n_embd)
+		return gw_wrong(reading, "dimensions",
+				"dimensions must be at most %u, which is what this model has",
+				n_embd);
+	request->dimensions = request->dimensions ? request->dimensions : n_embd;
+	return SVC_OK;
+}
+
 /* Prompts of ids are known in length now; for the others the tokenizer says the same. */
 static enum svc_code length_check(struct gw_reading *reading)
 {
@@ -92,6 +115,8 @@ enum svc_code gw_request_check(struct gw_reading *reading)
 		if (code == SVC_OK)
 			code = gw_constraint_build(reading);
 	}
+	if (code == SVC_OK && reading->request->endpoint == GW_EMBEDDINGS)
+		code = vector_check(reading);
 	if (code == SVC_OK && reading->messages)
 		code = gw_chat_build(reading);
 	return code;

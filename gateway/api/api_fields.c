@@ -62,14 +62,16 @@ enum svc_code gw_read_tokens(struct gw_reading *reading, const char *name, json_
 static enum svc_code prompt_read(struct gw_reading *reading, const char *name, json_t *value,
 				 struct gw_prompt *ret_prompt)
 {
-	if (json_is_string(value)) {
+	bool empty = json_is_string(value) && json_string_length(value) == 0;
+	if (json_is_string(value) && !(empty && reading->request->endpoint == GW_EMBEDDINGS)) {
 		*ret_prompt = (struct gw_prompt){.text = gw_json_span(value)};
 		return SVC_OK;
 	}
 	if (!json_is_array(value) || json_array_size(value) == 0)
 		return gw_wrong(reading, name,
-				"prompt must be a string, an array of token ids, or an array of "
-				"these, none of them empty");
+				"%s must be a string, an array of token ids, or an array of these, "
+				"none of them empty",
+				name);
 	ret_prompt->n_ids = json_array_size(value);
 	return gw_read_ids(reading, name, value, 0, &ret_prompt->ids);
 }
@@ -81,9 +83,11 @@ enum svc_code gw_read_prompt(struct gw_reading *reading, const char *name, json_
 	const json_t *first = json_array_get(value, 0);
 	bool many = json_is_array(value) && first && !json_is_number(first);
 	size_t n = many ? json_array_size(value) : 1;
-	if (n > reading->limits->max_choices)
-		return gw_wrong(reading, name, "at most %u prompts in one request",
-				reading->limits->max_choices);
+	uint32_t most =
+		request->endpoint == GW_EMBEDDINGS ? GW_INPUTS_MAX : reading->limits->max_choices;
+	if (n > most)
+		return gw_wrong(reading, name, "at most %u %s in one request", most,
+				request->endpoint == GW_EMBEDDINGS ? "inputs" : "prompts");
 	struct gw_prompt *prompts = arena_alloc(&request->arena, n * sizeof *prompts);
 	if (!prompts)
 		return gw_no_memory(reading);
@@ -95,6 +99,25 @@ enum svc_code gw_read_prompt(struct gw_reading *reading, const char *name, json_
 	}
 	request->prompts = prompts;
 	request->n_prompts = n;
+	return SVC_OK;
+}
+
+enum svc_code gw_read_encoding(struct gw_reading *reading, const char *name, json_t *value)
+{
+	struct span text = gw_json_span(value);
+	reading->request->base64 = json_is_string(value) && span_is(text, "base64");
+	if (!reading->request->base64 && !(json_is_string(value) && span_is(text, "float")))
+		return gw_wrong(reading, name, "encoding_format must be \"float\" or \"base64\"");
+	return SVC_OK;
+}
+
+enum svc_code gw_read_pooling(struct gw_reading *reading, const char *name, json_t *value)
+{
+	struct span text = gw_json_span(value);
+	bool last = json_is_string(value) && span_is(text, "last");
+	if (!last && !(json_is_string(value) && span_is(text, "mean")))
+		return gw_wrong(reading, name, "pooling must be \"mean\" or \"last\"");
+	reading->request->pooling = last ? POOLING_LAST : POOLING_MEAN;
 	return SVC_OK;
 }
 

@@ -67,6 +67,16 @@ static const struct gw_member option_members[] = {
 	{"penalize_newline", NULL, NULL},
 };
 
+static const struct gw_member embed_members[] = {
+	{"model", NULL, NULL},
+	{"input", "input", NULL},
+	{"dimensions", "dimensions", NULL},
+	{"keep_alive", NULL, NULL},
+	{"options", NULL, NULL},
+	/* Nothing is cut silently: what is too long is an error, whatever this says. */
+	{"truncate", NULL, NULL},
+};
+
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 static const char *const text_types[] = {"text", NULL};
@@ -106,18 +116,27 @@ bool gw_ollama_name_is(const json_t *name, const struct gw_api_limits *limits)
 	       gw_model_is(limits, (struct span){json_string_value(name), name_length(name)});
 }
 
-/* A stream unless told otherwise. */
-static enum svc_code common_read(const json_t *body, json_t *chat, struct svc_err *err)
+static enum svc_code model_read(const json_t *body, json_t *chat, struct svc_err *err)
 {
 	const json_t *model = json_object_get(body, "model");
-	json_t *stream = json_object_get(body, "stream");
 	const char *name = json_string_value(model);
 	if (!name || !*name)
 		return svc_fail_param(err, SVC_INVALID, "model", "model must be a model's name");
-	int failed = json_object_set_new(chat, "model", json_stringn(name, name_length(model)));
-	failed |= stream && !json_is_null(stream)
-			  ? json_object_set(chat, "stream", stream)
-			  : json_object_set_new(chat, "stream", json_true());
+	return json_object_set_new(chat, "model", json_stringn(name, name_length(model))) == 0
+		       ? SVC_OK
+		       : svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+}
+
+/* A stream unless told otherwise. */
+static enum svc_code common_read(const json_t *body, json_t *chat, struct svc_err *err)
+{
+	json_t *stream = json_object_get(body, "stream");
+	enum svc_code code = model_read(body, chat, err);
+	if (code != SVC_OK)
+		return code;
+	int failed = stream && !json_is_null(stream)
+			     ? json_object_set(chat, "stream", stream)
+			     : json_object_set_new(chat, "stream", json_true());
 	return failed ? svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory") : SVC_OK;
 }
 
@@ -208,6 +227,18 @@ enum svc_code gw_ollama_generate_read(const json_t *body, bool strict, json_t **
 		code = prompt_read(body, raw, chat, messages, err);
 	*ret_raw = raw;
 	return chat_end(code, chat, messages, ret_chat, err);
+}
+
+enum svc_code gw_ollama_embed_read(const json_t *body, bool strict, json_t **ret_embed,
+				   struct svc_err *err)
+{
+	json_t *embed = json_object();
+	const struct gw_translation translation = {
+		body, embed, embed_members, COUNT(embed_members), strict, err};
+	enum svc_code code = gw_members_copy(&translation);
+	if (code == SVC_OK)
+		code = model_read(body, embed, err);
+	return chat_end(code, embed, NULL, ret_embed, err);
 }
 
 /* ---- answers: one JSON object a line ---- */

@@ -27,7 +27,7 @@ struct param {
 
 #define GENERATE  (GW_CHAT | GW_COMPLETIONS)
 #define CONVERSE  (GW_CHAT | GW_TOKENIZE | GW_TEMPLATE)
-#define EVERY	  (GENERATE | GW_TOKENIZE | GW_DETOKENIZE | GW_TEMPLATE)
+#define EVERY	  (GENERATE | GW_TOKENIZE | GW_DETOKENIZE | GW_TEMPLATE | GW_EMBEDDINGS)
 #define INT_MAX_D 2147483647.0
 
 /* clang-format off */
@@ -51,6 +51,11 @@ static const struct param params[] = {
 	CUSTOM("messages", CONVERSE, gw_read_messages),
 	CUSTOM("prompt", GW_COMPLETIONS | GW_TOKENIZE, gw_read_prompt),
 	CUSTOM("tokens", GW_DETOKENIZE, gw_read_tokens),
+	CUSTOM("input", GW_EMBEDDINGS, gw_read_prompt),
+
+	CUSTOM("encoding_format", GW_EMBEDDINGS, gw_read_encoding),
+	CUSTOM("pooling", GW_EMBEDDINGS, gw_read_pooling),
+	INT("dimensions", GW_EMBEDDINGS, dimensions, 1, INT_MAX_D, 0),
 
 	REAL("temperature", GENERATE, temperature, 0, 2, 1),
 	REAL("top_p", GENERATE, top_p, 0, 1, 1),
@@ -82,7 +87,7 @@ static const struct param params[] = {
 	BOOL("echo", GW_COMPLETIONS, echo, 0),
 	BOOL("return_token_ids", GENERATE, return_token_ids, 0),
 	BOOL("skip_special_tokens", GENERATE, skip_special, 1),
-	BOOL("add_special_tokens", GW_COMPLETIONS | GW_TOKENIZE, add_special, 1),
+	BOOL("add_special_tokens", GW_COMPLETIONS | GW_TOKENIZE | GW_EMBEDDINGS, add_special, 1),
 
 	LOCAL("add_generation_prompt", CONVERSE, KIND_BOOL, add_generation_prompt, 0, 1, 1),
 	CUSTOM("tools", CONVERSE, gw_read_tools),
@@ -117,7 +122,7 @@ static const struct param params[] = {
 	REFUSED("prediction", GW_CHAT, "leave it out"),
 	REFUSED("continue_final_message", CONVERSE,
 		"use add_generation_prompt and /v1/completions"),
-	REFUSED("truncate_prompt_tokens", GENERATE | GW_TOKENIZE,
+	REFUSED("truncate_prompt_tokens", GENERATE | GW_TOKENIZE | GW_EMBEDDINGS,
 		"shorten the prompt: it is never cut silently"),
 };
 

@@ -45,6 +45,8 @@ typedef enum svc_code (*gw_param_reader)(struct gw_reading *reading, const char 
 /* api_fields.c */
 enum svc_code gw_read_model(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_prompt(struct gw_reading *reading, const char *name, json_t *value);
+enum svc_code gw_read_encoding(struct gw_reading *reading, const char *name, json_t *value);
+enum svc_code gw_read_pooling(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_tokens(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_stop(struct gw_reading *reading, const char *name, json_t *value);
 enum svc_code gw_read_stop_ids(struct gw_reading *reading, const char *name, json_t *value);

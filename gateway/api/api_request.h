@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/span.h"
+#include "shm/layout.h"
 #include "shm/vocab.h"
 
 /* The sampler has the same limits. */
@@ -17,6 +18,7 @@
 #define GW_STOP_IDS_MAX	  128u
 #define GW_BIASES_MAX	  1024u
 #define GW_MESSAGES_MAX	  4096u
+#define GW_INPUTS_MAX	  128u /* texts of one request for embeddings */
 /* All tool-call arguments of a conversation, which are JSON within JSON. */
 #define GW_ARGUMENTS_BYTES_MAX (1u << 20)
 
@@ -26,6 +28,7 @@ enum gw_endpoint {
 	GW_TOKENIZE = 1u << 2,
 	GW_DETOKENIZE = 1u << 3,
 	GW_TEMPLATE = 1u << 4, /* /apply-template */
+	GW_EMBEDDINGS = 1u << 5,
 };
 
 /* The form that a request came in and its answer goes out in (dialect.h). */
@@ -35,8 +38,12 @@ enum gw_form {
 	GW_FORM_OLLAMA_CHAT,
 	GW_FORM_OLLAMA_GENERATE,
 	GW_FORM_RESPONSES,
+	GW_FORM_OLLAMA_EMBED, /* no dialect: its answer has no events */
 	GW_FORM_COUNT
 };
+
+/* What the npu-worker has to do with. */
+#define GW_COMPUTED (GW_CHAT | GW_COMPLETIONS | GW_EMBEDDINGS)
 
 #define GW_ID_BYTES 64u
 
@@ -46,6 +53,7 @@ struct gw_api_limits {
 	/* Other names that requests may have for it, separated by commas, or "*"; NULL: none. */
 	const char *model_aliases;
 	uint32_t n_vocab;
+	uint32_t n_embd; /* dimensions of an embedding */
 	uint32_t ctx;
 	uint32_t max_choices;	/* n times prompts */
 	enum vocab_tools tools; /* what the model's chat template shows */
@@ -91,6 +99,10 @@ struct gw_request {
 	enum vocab_tools tools; /* the form of calls */
 	bool calls;		/* the answer may call tools */
 	bool thinks;		/* it may begin with <think> */
+	/* Embeddings. */
+	int64_t dimensions; /* 1 to n_embd */
+	enum body_pooling pooling;
+	bool base64;
 	int64_t top_logprobs;
 	enum gw_endpoint endpoint;
 	bool has_seed, ignore_eos;

@@ -16,6 +16,7 @@ const struct gw_dialect *gw_dialect_of(enum gw_form form)
 	case GW_FORM_RESPONSES:
 		return &gw_dialect_responses;
 	case GW_FORM_OPENAI:
+	case GW_FORM_OLLAMA_EMBED:
 	case GW_FORM_COUNT:
 		break;
 	}

@@ -89,6 +89,9 @@ enum svc_code gw_ollama_chat_read(const json_t *body, bool strict, json_t **ret_
 /* *ret_raw: it is a completion, without a template. */
 enum svc_code gw_ollama_generate_read(const json_t *body, bool strict, json_t **ret_chat,
 				      bool *ret_raw, struct svc_err *err) SVC_CHECKED;
+/* A request for embeddings. */
+enum svc_code gw_ollama_embed_read(const json_t *body, bool strict, json_t **ret_embed,
+				   struct svc_err *err) SVC_CHECKED;
 /* before: the conversation so far (an array), or NULL. */
 enum svc_code gw_responses_read(const json_t *body, bool strict, const json_t *before,
 				json_t **ret_chat, struct svc_err *err) SVC_CHECKED;

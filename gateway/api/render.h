@@ -24,6 +24,7 @@ struct gw_meta {
 	bool logprobs;
 	bool echo;
 	bool token_ids;
+	bool base64; /* embeddings; not kept: they aren't resumed */
 	bool keep_special;
 	bool calls; /* the text may call tools, in the form of `tools` */
 	enum vocab_tools tools;

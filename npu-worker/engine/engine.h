@@ -148,6 +148,10 @@ struct engine_seq {
 	float *logits; /* [n_logits][logits_stride], written only if status is SVC_OK or SVC_NUMERIC
 			*/
 	size_t logits_stride; /* floats, >= n_vocab */
+	/* To this vector of n_embd the final norms of the last n_pooled tokens are added, in the
+	 * order of their positions; worth something only if status is SVC_OK. */
+	double *pooled;
+	uint32_t n_pooled; /* 0 to n_tokens */
 	enum svc_code
 		status; /* out: SVC_OK; SVC_INVALID or SVC_TOO_LONG: not run, an argument is wrong;
 			 * SVC_NUMERIC: NaN or infinity, its KV and logits are worth nothing */

@@ -169,6 +169,72 @@ static void chunks_threads_and_company_change_nothing(void **state)
 	}
 }
 
+/* ---- sums of hidden states */
+
+static void add_record(void *context, const struct engine_record *record)
+{
+	double *sum = context;
+	const float *h = record->data;
+	if (record->checkpoint == ENGINE_FINAL_NORM)
+		for (uint32_t i = 0; i < record->cols; i++)
+			sum[i] += h[i];
+}
+
+/* Beside another sequence, which has a sum of its own. */
+static void sum_up(struct fixture *f, const int32_t *tokens, uint32_t chunk,
+		   const struct engine_hooks *hooks, double *sum)
+{
+	uint32_t pages[2][3] = {{9, 3, 5}, {2, 0, 4}};
+	double company[ROW] = {0};
+	memset(sum, 0, ROW * sizeof *sum);
+	for (uint32_t pos = 0; pos < LENGTH; pos += chunk) {
+		uint32_t count = LENGTH - pos < chunk ? LENGTH - pos : chunk;
+		struct engine_seq seqs[2] = {{.tokens = tokens,
+					      .n_tokens = 3,
+					      .pages = pages[0],
+					      .n_pages = 3,
+					      .pooled = company,
+					      .n_pooled = 1},
+					     {.tokens = tokens + pos,
+					      .n_tokens = count,
+					      .pos = pos,
+					      .pages = pages[1],
+					      .n_pages = 3,
+					      .pooled = sum,
+					      .n_pooled = count}};
+		/* With hooks alone, so that only its records are seen. */
+		struct engine_batch batch = {seqs + (hooks != NULL), 2 - (hooks != NULL), hooks};
+		assert_int_equal(engine_step(f->engine, &batch, NULL), SVC_OK);
+		assert_int_equal(seqs[1].status, SVC_OK);
+	}
+}
+
+static void sums_are_of_the_final_norms_however_cut(void **state)
+{
+	(void)state;
+	int32_t tokens[LENGTH];
+	draw_tokens(4, tokens);
+	const struct model_file files[] = {model_file_default(), gemma_file()};
+	for (unsigned i = 0; i < 2; i++) {
+		struct fixture f;
+		double sum[ROW], seen[ROW] = {0}, other[ROW];
+		struct engine_hooks hooks = {.context = seen, .probe = add_record};
+		set_up(&f, &files[i], KERNELS_A16, 3);
+		sum_up(&f, tokens, 100, &hooks, sum);
+		assert_memory_equal(sum, seen, sizeof sum);
+		assert_true(sum[0] != 0);
+		for (uint32_t chunk = 1; chunk < 97; chunk += 33) {
+			sum_up(&f, tokens, chunk, NULL, other);
+			assert_memory_equal(sum, other, sizeof sum);
+		}
+		struct engine_seq bad = {.tokens = tokens, .n_tokens = 1, .n_pooled = 1};
+		struct engine_batch batch = {.seqs = &bad, .n_seqs = 1};
+		assert_int_equal(engine_step(f.engine, &batch, NULL), SVC_OK);
+		assert_int_equal(bad.status, SVC_INVALID);
+		tear_down(&f);
+	}
+}
+
 /* ---- hooks */
 
 struct seen {
@@ -488,6 +554,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(chunks_threads_and_company_change_nothing),
+		cmocka_unit_test(sums_are_of_the_final_norms_however_cut),
 		cmocka_unit_test(probes_see_every_checkpoint_and_disturb_nothing),
 		cmocka_unit_test(bad_arguments_fail_their_sequence_only),
 		cmocka_unit_test(nan_fails_its_sequence_only),

@@ -236,6 +236,42 @@ static void run_heads(struct step *step)
 		run_head(step);
 }
 
+/* Adds the final norms of the rows gathered in step->logit_rows to their sequences' sums: by one
+ * thread, in the order of rows, so that a sum doesn't depend on what shares the step. */
+static void run_sums(struct step *step)
+{
+	struct engine *e = step->engine;
+	uint32_t width = e->info.config.n_embd;
+	set_acts(step, step->n_logit_rows, e->h, width, width);
+	run_rows(step, rows_final_norm, step->n_logit_rows);
+	for (uint32_t i = 0; i < step->n_logit_rows; i++) {
+		const float *h = e->h + (size_t)i * width;
+		double *sum = step->batch->seqs[e->rows[step->logit_rows[i]].seq].pooled;
+		for (uint32_t j = 0; j < width; j++)
+			sum[j] += h[j];
+	}
+	step->n_logit_rows = 0;
+}
+
+static bool is_pooled(const struct step *step, uint32_t r)
+{
+	const struct engine_row *row = &step->engine->rows[r];
+	const struct engine_seq *seq = &step->batch->seqs[row->seq];
+	return seq->n_tokens - (row->position - seq->pos) <= seq->n_pooled;
+}
+
+static void run_pooling(struct step *step)
+{
+	for (uint32_t r = 0; r < step->n_rows; r++) {
+		if (is_pooled(step, r))
+			step->logit_rows[step->n_logit_rows++] = r;
+		if (step->n_logit_rows == LOGIT_ROWS)
+			run_sums(step);
+	}
+	if (step->n_logit_rows)
+		run_sums(step);
+}
+
 /* SVC_OK: may run. Tokens and block tables may come out of shared memory: each element is read
  * once, then checked, then used. */
 static enum svc_code check_seq(const struct engine *e, const struct engine_seq *seq,
@@ -245,7 +281,8 @@ static enum svc_code check_seq(const struct engine *e, const struct engine_seq *
 	if (end > e->info.ctx)
 		return SVC_TOO_LONG;
 	if (seq->n_tokens == 0 || seq->n_logits > seq->n_tokens ||
-	    (seq->n_logits && (!seq->logits || seq->logits_stride < e->info.config.n_vocab)))
+	    (seq->n_logits && (!seq->logits || seq->logits_stride < e->info.config.n_vocab)) ||
+	    seq->n_pooled > seq->n_tokens || (seq->n_pooled && !seq->pooled))
 		return SVC_INVALID;
 	uint32_t pages = (uint32_t)((end + ENGINE_PAGE_TOKENS - 1) / ENGINE_PAGE_TOKENS);
 	if (seq->n_pages < pages)
@@ -324,6 +361,7 @@ enum svc_code engine_step(struct engine *engine, const struct engine_batch *batc
 			return svc_fail(err, SVC_CANCELLED, __func__, "the step was abandoned");
 	}
 	run_heads(&step);
+	run_pooling(&step);
 	for (uint32_t r = 0; r < step.n_rows; r++) {
 		if (atomic_load_explicit(&engine->rows[r].bad, memory_order_relaxed))
 			batch->seqs[engine->rows[r].seq].status = SVC_NUMERIC;

@@ -1,6 +1,7 @@
 """Faults that can't be had by signals alone: a process that freezes, hangs or errs at a chosen place. The programs are those of
 the release but for their fault points. Nothing supervises: what ends stays ended until the test starts it again."""
 
+import concurrent.futures
 import json
 import random
 import signal
@@ -50,6 +51,19 @@ def test_killed_at_each_point(truths, role, point, nth):
             start_again(pipeline, role, -signal.SIGKILL)
             load.go_on()
         check_back(pipeline)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+@pytest.mark.parametrize("point, nth", [("worker.step", 2), ("worker.commit", 1), ("worker.commit", 3)])
+def test_a_sum_that_is_half_done(shared, pooling, point, nth):
+    """Embeddings: with a sum stored and not counted, counted and not gone on with, complete and not handed on."""
+    body = {"input": list(range(100, 290)), "pooling": pooling}
+    data = shared.post("/v1/embeddings", **body)["data"]
+    with pipeline_with(options={"npu-worker": ["--prefill-rows", "64"]}, faults={("npu-worker", 0): f"{point}:kill@{nth}"}) as pipeline:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            answer = pool.submit(pipeline.post, "/v1/embeddings", **body)
+            start_again(pipeline, "npu-worker", -signal.SIGKILL)
+            assert answer.result(120)["data"] == data
 
 
 # ---- frozen, hung
