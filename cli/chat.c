@@ -10,6 +10,7 @@
 
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/line.h"
 
 static const struct opt talk_options[] = {
 	{"url", OPT_STRING, "", 0, 0, NULL,
@@ -22,6 +23,9 @@ static const struct opt talk_options[] = {
 	 "at most this many; 0: the rest of the context"},
 	{"temperature", OPT_REAL, "-1", -1, 100, NULL, "-1: the server's default"},
 	{"seed", OPT_INT, "-1", -1, 9007199254740991.0, NULL, "-1: random"},
+	{"history", OPT_STRING, "", 0, 0, NULL,
+	 "chat: file of the lines of earlier chats; none: they are not kept; default: "
+	 "lockstep/chat in $XDG_STATE_HOME or ~/.local/state"},
 	{0},
 };
 
@@ -182,11 +186,32 @@ int cli_generate(int argc, char **argv)
 	return code == SVC_OK ? 0 : cli_fail(&err);
 }
 
-/* A line that begins with / is a command. false: leave. */
-static bool chat_command(struct talk *talk, const char *line)
+/* ---- chat ---- */
+
+/* What a line is to be done with. */
+enum chat_step { CHAT_ASK, CHAT_NEXT, CHAT_LEAVE };
+
+/* The last turn of the user is asked again, its answer forgotten. */
+static enum chat_step chat_retry(struct talk *talk)
+{
+	size_t n = json_array_size(talk->messages);
+	const char *role =
+		json_string_value(json_object_get(json_array_get(talk->messages, n - 1), "role"));
+	if (n < 2 || !role || strcmp(role, "assistant") != 0) {
+		printf("(there is no answer yet)\n");
+		return CHAT_NEXT;
+	}
+	json_array_remove(talk->messages, n - 1);
+	return CHAT_ASK;
+}
+
+/* A line that begins with / is a command. */
+static enum chat_step chat_command(struct talk *talk, const char *line)
 {
 	if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0)
-		return false;
+		return CHAT_LEAVE;
+	if (strcmp(line, "/retry") == 0)
+		return chat_retry(talk);
 	if (strcmp(line, "/clear") == 0) {
 		json_array_clear(talk->messages);
 		printf("(the conversation is empty)\n");
@@ -195,39 +220,35 @@ static bool chat_command(struct talk *talk, const char *line)
 		add_message(talk->messages, "system", line + 8);
 		printf("(a new conversation with this system prompt)\n");
 	} else {
-		printf("/system TEXT   a new conversation with a system prompt\n/clear         "
-		       "forget the "
-		       "conversation\n/quit          leave (also Ctrl-D)\nA line that ends with \\ "
-		       "goes on in the "
-		       "next one.\n");
+		printf("/system TEXT   a new conversation with a system prompt\n"
+		       "/clear         forget the conversation\n"
+		       "/retry         another answer to the last line\n"
+		       "/quit          leave (also Ctrl-D)\n"
+		       "A line that ends with \\ goes on in the next one; what is pasted may have "
+		       "several lines.\nUp and down: earlier lines. Ctrl-A, -E, -K, -U, -W edit as "
+		       "in "
+		       "a shell.\n");
 	}
-	return true;
+	return CHAT_NEXT;
 }
 
 /* One turn of the user, several lines if they end with a backslash. false at the end of input. */
-static bool read_turn(struct buf *turn)
+static bool read_turn(struct line_editor *editor, struct buf *turn)
 {
-	char *line = NULL;
-	size_t room = 0;
+	struct buf line = {0};
 	bool more = true, any = false;
 	buf_clear(turn);
-	while (more) {
-		if (isatty(STDIN_FILENO)) {
-			fputs(any ? ". " : "> ", stdout);
-			fflush(stdout);
-		}
-		ssize_t len = getline(&line, &room, stdin);
-		if (len < 0)
-			break;
+	while (more && line_read(editor, any ? ". " : "> ", &line)) {
 		any = true;
-		if (len > 0 && line[len - 1] == '\n')
-			len--;
-		more = len > 0 && line[len - 1] == '\\';
-		buf_append(turn, line, (size_t)len - more);
+		more = line.len > 0 && line.ptr[line.len - 1] == '\\';
+		if (line.len)
+			buf_append(turn, line.ptr, line.len - more);
 		if (more)
 			buf_append(turn, "\n", 1);
 	}
-	free(line);
+	if (turn->len)
+		line_remember(editor, turn->ptr);
+	buf_free(&line);
 	return any;
 }
 
@@ -240,35 +261,73 @@ static void print_speed(const struct talk *talk)
 	printf("\n");
 }
 
+/* Where lines of earlier chats are: --history, or the user's folder of such things. NULL: nowhere.
+ */
+static const char *history_path(const struct talk *talk, char *room, size_t size)
+{
+	const char *given = opt_string(talk->options, "history");
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	if (strcmp(given, "none") == 0)
+		return NULL;
+	if (*given)
+		return given;
+	if (state && *state)
+		snprintf(room, size, "%s/lockstep/chat", state);
+	else if (home && *home)
+		snprintf(room, size, "%s/.local/state/lockstep/chat", home);
+	else
+		return NULL;
+	return room;
+}
+
+/* The conversation's last message is the user's. Returns the exit status of the turn. */
+static int chat_answer(struct talk *talk)
+{
+	struct svc_err err = {0};
+	if (ask(talk, NULL, &err) != SVC_OK) {
+		json_array_remove(talk->messages, json_array_size(talk->messages) - 1);
+		return cli_fail(&err);
+	}
+	print_speed(talk);
+	add_message(talk->messages, "assistant", talk->answer.ptr ? talk->answer.ptr : "");
+	return 0;
+}
+
+static int chat_run(struct talk *talk, struct line_editor *editor)
+{
+	struct buf turn = {0};
+	enum chat_step step = CHAT_NEXT;
+	int status = 0;
+	while (step != CHAT_LEAVE && read_turn(editor, &turn)) {
+		step = turn.len == 0 ? CHAT_NEXT : CHAT_ASK;
+		if (turn.len && turn.ptr[0] == '/')
+			step = chat_command(talk, turn.ptr);
+		else if (turn.len)
+			add_message(talk->messages, "user", turn.ptr);
+		if (step == CHAT_ASK && chat_answer(talk) != 0)
+			status = 1;
+	}
+	buf_free(&turn);
+	return status;
+}
+
 int cli_chat(int argc, char **argv)
 {
 	struct talk talk;
-	struct svc_err err = {0};
-	struct buf turn = {0};
+	char path[512];
 	int status;
 	if (!open_talk(&talk, "lockstep chat", argc, argv, &status))
 		return status;
+	struct line_editor *editor = line_open(history_path(&talk, path, sizeof path));
+	if (!editor) {
+		close_talk(&talk);
+		fprintf(stderr, "lockstep: out of memory\n");
+		return 1;
+	}
 	if (isatty(STDIN_FILENO))
 		printf("lockstep chat: /help tells the commands, Ctrl-D leaves\n");
-	status = 0;
-	while (read_turn(&turn)) {
-		if (turn.len == 0)
-			continue;
-		if (turn.ptr[0] == '/') {
-			if (!chat_command(&talk, turn.ptr))
-				break;
-			continue;
-		}
-		add_message(talk.messages, "user", turn.ptr);
-		if (ask(&talk, NULL, &err) != SVC_OK) {
-			status = cli_fail(&err);
-			json_array_remove(talk.messages, json_array_size(talk.messages) - 1);
-			continue;
-		}
-		print_speed(&talk);
-		add_message(talk.messages, "assistant", talk.answer.ptr ? talk.answer.ptr : "");
-	}
-	buf_free(&turn);
+	status = chat_run(&talk, editor);
+	line_close(editor);
 	close_talk(&talk);
 	return isatty(STDIN_FILENO) ? 0 : status;
 }

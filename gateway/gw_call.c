@@ -206,7 +206,8 @@ static const struct gw_dialect *dialect_of(const struct gw_call *call)
 static struct gw_render render_of(const struct gateway *gateway, const struct gw_call *call,
 				  const char *id, struct buf *out)
 {
-	return (struct gw_render){out, &call->shape.meta, &gateway->vocab, id, call->arrived_us};
+	return (struct gw_render){out, &call->shape.meta, &gateway->vocab,
+				  id,  call->arrived_us,  NULL};
 }
 
 void gw_call_fail(struct gateway *gateway, struct gw_call *call, const struct svc_err *err)
@@ -340,7 +341,8 @@ static bool next_event(struct gateway *gateway, struct gw_call *call, uint32_t i
 	struct gw_choice *choice = &call->choices[index];
 	char id[GW_EVENT_ID_BYTES];
 	const struct gw_dialect *dialect = dialect_of(call);
-	const struct gw_render render = render_of(gateway, call, id, out);
+	struct gw_render render = render_of(gateway, call, id, out);
+	render.spoken = &choice->spoken;
 	uint32_t opening = dialect->has_opening(&call->shape.meta);
 	id_print(gateway, call, index, id);
 	if (choice->sent < opening) {

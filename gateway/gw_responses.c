@@ -3,6 +3,8 @@
 
 #include "gateway/api/dialect.h"
 #include "gateway/api/json_read.h"
+#include "gateway/api/render_parts.h"
+#include "gateway/api/surface_tools.h"
 #include "gateway/gw_access.h"
 #include "gateway/gw_resume.h"
 #include "gateway/gw_serve.h"
@@ -60,11 +62,13 @@ static enum svc_code kept_find(const struct gateway *gateway, const struct gw_wh
 	if (!request_parse(id, &request))
 		return not_found(param, err);
 	gw_response_id_print(run, who->account, request, expected);
-	if (!span_is(id, expected) || !gw_request_find(run, request, &found) || found.n != 1)
+	if (!span_is(id, expected) || !gw_request_find(run, request, &found) || found.n != 1 ||
+	    slot_is_cancelled(run, found.handles[0].slot))
 		return not_found(param, err);
 	ret_kept->handle = found.handles[0];
 	ret_kept->look = body_peek(run, ret_kept->handle.slot);
 	enum svc_code code = gw_shape_find(gateway, &found, &ret_kept->shape, err);
+	snprintf(ret_kept->shape.meta.id, sizeof ret_kept->shape.meta.id, "%s", expected);
 	if (code != SVC_OK || !ret_kept->look.body ||
 	    ret_kept->shape.meta.form != GW_FORM_RESPONSES || !ret_kept->shape.meta.stored)
 		return not_found(param, err);
@@ -85,6 +89,34 @@ static bool kept_stands(const struct gateway *gateway, const struct kept *kept)
 	       body_stands(run, kept->handle.slot, &kept->look);
 }
 
+/* The answer as the assistant's message: its text and its calls. */
+static enum svc_code answer_add(const struct kept *kept, json_t *messages, struct svc_err *err)
+{
+	struct buf lack = {0};
+	const struct gw_render render = {.out = &lack, .meta = &kept->shape.meta, .id = ""};
+	struct gw_saying all;
+	gw_say_all(&render, &kept->view, &all);
+	struct span text = gw_said_content(&all.said);
+	enum svc_code code =
+		gw_message_add(messages, "assistant", json_stringn(text.ptr, text.len), err);
+	json_t *message = json_array_get(messages, json_array_size(messages) - 1);
+	for (size_t i = 0; code == SVC_OK && i < all.said.n_pieces; i++) {
+		char id[GW_CALL_ID_BYTES];
+		const struct gw_call_piece *call = &all.said.pieces[i];
+		struct span arguments = gw_piece_arguments(&all.said, call);
+		json_t *name = json_string(call->name),
+		       *own = json_stringn(arguments.ptr, arguments.len);
+		gw_call_id_make(render.meta, 0, call->index, id);
+		/* One that max_output_tokens has cut was no call. */
+		if (gw_is_json(arguments))
+			code = gw_call_add(message, id, name, own, err);
+		json_decref(name);
+		json_decref(own);
+	}
+	gw_saying_free(&render, &all);
+	return code;
+}
+
 /* Its conversation without the instructions, which hold for one response only, and its answer. */
 static json_t *conversation_of(const struct gateway *gateway, const struct kept *kept)
 {
@@ -99,9 +131,7 @@ static json_t *conversation_of(const struct gateway *gateway, const struct kept 
 	json_decref(chat);
 	if (kept->shape.meta.instructed)
 		json_array_remove(messages, 0);
-	struct span answer = gw_view_answer(&kept->view);
-	if (gw_message_add(messages, "assistant", json_stringn(answer.ptr, answer.len), &err) ==
-	    SVC_OK)
+	if (answer_add(kept, messages, &err) == SVC_OK)
 		return messages;
 	json_decref(messages);
 	return NULL;
@@ -175,23 +205,30 @@ void gw_serve_responses(void *context, struct gw_http_exchange *exchange)
 	gw_serve(gateway, exchange, GW_CHAT, request, code, &err);
 }
 
+/* The response that the path names. */
+static enum svc_code kept_of_path(const struct gateway *gateway, struct gw_http_exchange *exchange,
+				  struct kept *ret_kept, struct svc_err *err)
+{
+	const size_t prefix = sizeof "/v1/responses/" - 1;
+	struct span path = gw_http_exchange_request(exchange)->path;
+	struct gw_who who;
+	enum svc_code code = gw_who_read(gateway, exchange, &who, err);
+	if (code == SVC_OK)
+		code = kept_find(gateway, &who, (struct span){path.ptr + prefix, path.len - prefix},
+				 "response_id", ret_kept, err);
+	return code;
+}
+
 void gw_serve_response(void *context, struct gw_http_exchange *exchange)
 {
 	const struct gateway *gateway = context;
-	const size_t prefix = sizeof "/v1/responses/" - 1;
-	struct span path = gw_http_exchange_request(exchange)->path;
-	struct span id = {path.ptr + prefix, path.len - prefix};
-	struct gw_who who;
 	struct kept kept = {0};
 	struct svc_err err;
 	struct buf out = {0};
-	enum svc_code code = gw_who_read(gateway, exchange, &who, &err);
-	if (code == SVC_OK)
-		code = kept_find(gateway, &who, id, "response_id", &kept, &err);
+	enum svc_code code = kept_of_path(gateway, exchange, &kept, &err);
 	if (code == SVC_OK) {
 		struct gw_meta *meta = &kept.shape.meta;
 		const struct gw_render render = {.out = &out, .meta = meta, .id = ""};
-		snprintf(meta->id, sizeof meta->id, "%.*s", (int)id.len, id.ptr);
 		meta->model = gateway->model_name;
 		gw_dialect_responses.answer(&render, &kept.view, 1);
 		if (!kept_stands(gateway, &kept))
@@ -201,5 +238,24 @@ void gw_serve_response(void *context, struct gw_http_exchange *exchange)
 		gw_reply_json(exchange, 200, &out);
 	else
 		gw_reply_error(exchange, &err);
+	buf_free(&out);
+}
+
+/* Who reads it forgets it at its next look at the slot; nobody finds it from now on. */
+void gw_serve_response_delete(void *context, struct gw_http_exchange *exchange)
+{
+	const struct gateway *gateway = context;
+	struct kept kept = {0};
+	struct svc_err err;
+	struct buf out = {0};
+	enum svc_code code = kept_of_path(gateway, exchange, &kept, &err);
+	if (code != SVC_OK) {
+		gw_reply_error(exchange, &err);
+		return;
+	}
+	slot_cancel(&gateway->svc->run, kept.handle);
+	buf_print(&out, "{\"id\":\"%s\",\"object\":\"response\",\"deleted\":true}",
+		  kept.shape.meta.id);
+	gw_reply_json(exchange, 200, &out);
 	buf_free(&out);
 }

@@ -25,6 +25,7 @@ void gw_serve_cancel(void *context, struct gw_http_exchange *exchange);
 
 /* gw_responses.c: OpenAI's responses, and those that are kept */
 void gw_serve_responses(void *context, struct gw_http_exchange *exchange);
+void gw_serve_response_delete(void *context, struct gw_http_exchange *exchange);
 void gw_serve_response(void *context, struct gw_http_exchange *exchange);
 
 /* gw_surface.c: Anthropic's and Ollama's paths */

@@ -142,6 +142,7 @@ static const struct gw_route routes[] = {
 	{"POST", "/v1/messages/count_tokens", gw_serve_count_tokens, false},
 	{"POST", "/v1/responses", gw_serve_responses, false},
 	{"GET", "/v1/responses/", gw_serve_response, false},
+	{"DELETE", "/v1/responses/", gw_serve_response_delete, false},
 	{"POST", "/api/chat", gw_serve_ollama_chat, false},
 	{"POST", "/api/generate", gw_serve_ollama_generate, false},
 	{"POST", "/api/embed", gw_serve_ollama_embed, false},

@@ -25,6 +25,7 @@ struct gw_choice {
 	uint32_t sent; /* events given to the client: the opening, tokens, the finish */
 	uint32_t n_prompt, n_cached, n_tokens; /* for the usage, when it ended */
 	bool ended;			       /* its finish event was given */
+	struct gw_spoken spoken;
 };
 
 struct gw_call {

@@ -74,8 +74,9 @@ void gw_serve_count_tokens(void *context, struct gw_http_exchange *exchange)
 	if (code == SVC_OK)
 		code = gw_anthropic_read(body, gateway->limits.strict, &chat, &err);
 	if (code == SVC_OK) {
-		ask = json_pack("{s:O?, s:O}", "model", json_object_get(chat, "model"), "messages",
-				json_object_get(chat, "messages"));
+		ask = json_pack("{s:O*, s:O, s:O*}", "model", json_object_get(chat, "model"),
+				"messages", json_object_get(chat, "messages"), "tools",
+				json_object_get(chat, "tools"));
 		code = ask ? chat_read(gateway, GW_TOKENIZE, GW_FORM_ANTHROPIC, ask, &request, &err)
 			   : svc_fail(&err, SVC_NO_MEMORY, __func__, "out of memory");
 	}

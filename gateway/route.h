@@ -4,7 +4,7 @@
 #include "gateway/http/http_server.h"
 
 struct gw_route {
-	const char *method; /* "GET" (serves HEAD too) or "POST" */
+	const char *method; /* "GET" (serves HEAD too), "POST" or "DELETE" */
 	const char *path;   /* with '/' at the end: everything below it */
 	void (*serve)(void *context, struct gw_http_exchange *exchange);
 	bool open; /* needs no API key */

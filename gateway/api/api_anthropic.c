@@ -1,12 +1,11 @@
-#include <inttypes.h>
 #include <stdio.h>
 
-#include "gateway/api/api_error.h"
 #include "gateway/api/dialect.h"
+#include "gateway/api/surface_tools.h"
 
 /* ---- requests ---- */
 
-static const struct gw_member members[] = {
+const struct gw_member gw_anthropic_members[GW_ANTHROPIC_MEMBERS] = {
 	{"model", "model", NULL},
 	{"max_tokens", "max_tokens", NULL},
 	{"messages", NULL, NULL},
@@ -19,30 +18,139 @@ static const struct gw_member members[] = {
 	{"metadata", NULL, NULL},
 	{"service_tier", NULL, NULL},
 	{"thinking", NULL, NULL},
-	{"tools", NULL, "use /v1/chat/completions"},
-	{"tool_choice", NULL, "use /v1/chat/completions"},
+	{"tools", NULL, NULL},
+	{"tool_choice", NULL, NULL},
+	{"output_format", NULL, NULL},
+	{"output_config", NULL, NULL},
 	{"mcp_servers", NULL, "this server calls nobody"},
 	{"container", NULL, "this server runs no code"},
 };
 
-#define N_MEMBERS (sizeof members / sizeof *members)
-
 static const char *const text_types[] = {"text", NULL};
+
+/* ---- messages: their parts one after the other */
+
+struct parts {
+	json_t *messages;
+	json_t *texts; /* not yet in a message */
+	json_t *calls; /* an assistant's message that holds its calls, or NULL */
+	const char *role, *place;
+	struct svc_err *err;
+};
+
+static enum svc_code no_memory(struct svc_err *err)
+{
+	return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+}
+
+/* The texts so far as a message of their own. */
+static enum svc_code texts_flush(struct parts *parts)
+{
+	json_t *texts = parts->texts;
+	if (json_array_size(texts) == 0)
+		return SVC_OK;
+	parts->texts = json_array();
+	return gw_message_add(parts->messages, parts->role, texts, parts->err);
+}
+
+static enum svc_code text_read(struct parts *parts, const json_t *part)
+{
+	json_t *one = json_pack("[O]", part);
+	json_t *text = one ? gw_content_read(one, text_types, parts->place, parts->err) : NULL;
+	json_decref(one);
+	int failed = text ? json_array_extend(parts->texts, text) : 1;
+	json_decref(text);
+	return failed ? parts->err->code : SVC_OK;
+}
+
+static enum svc_code call_read(struct parts *parts, const json_t *part)
+{
+	const char *id = gw_call_id_strip(json_string_value(json_object_get(part, "id")));
+	const json_t *input = json_object_get(part, "input");
+	if (!json_is_object(input))
+		return svc_fail_param(parts->err, SVC_INVALID, parts->place,
+				      "%s: the input of a tool_use must be an object",
+				      parts->place);
+	if (!parts->calls)
+		parts->calls = json_object();
+	return gw_call_add(parts->calls, id, json_object_get(part, "name"), input, parts->err);
+}
+
+/* What was said before it stands before it. */
+static enum svc_code result_read(struct parts *parts, const json_t *part)
+{
+	const char *id = gw_call_id_strip(json_string_value(json_object_get(part, "tool_use_id")));
+	const json_t *content = json_object_get(part, "content");
+	enum svc_code code = texts_flush(parts);
+	if (code != SVC_OK)
+		return code;
+	if (!id)
+		return svc_fail_param(parts->err, SVC_INVALID, parts->place,
+				      "%s: a tool_result needs a string member: tool_use_id",
+				      parts->place);
+	json_t *text = content ? gw_content_read(content, text_types, parts->place, parts->err)
+			       : json_string("");
+	return gw_result_add(parts->messages, id, text, parts->err);
+}
+
+static enum svc_code part_read(struct parts *parts, const json_t *part)
+{
+	const char *type = json_string_value(json_object_get(part, "type"));
+	bool assistant = strcmp(parts->role, "assistant") == 0;
+	if (type && assistant && strcmp(type, "tool_use") == 0)
+		return call_read(parts, part);
+	if (type && !assistant && strcmp(type, "tool_result") == 0)
+		return result_read(parts, part);
+	return text_read(parts, part);
+}
+
+/* An assistant's text and calls are one message; a user's results and text are one after the other.
+ */
+static enum svc_code parts_end(struct parts *parts, bool empty)
+{
+	bool more = empty || parts->calls || json_array_size(parts->texts) > 0;
+	if (!more)
+		return SVC_OK;
+	json_t *texts = parts->texts;
+	parts->texts = NULL;
+	enum svc_code code = gw_message_add(parts->messages, parts->role, texts, parts->err);
+	json_t *message = json_array_get(parts->messages, json_array_size(parts->messages) - 1);
+	if (code == SVC_OK && parts->calls && json_object_update(message, parts->calls) != 0)
+		code = no_memory(parts->err);
+	return code;
+}
+
+static enum svc_code content_read(const json_t *content, const char *role, const char *place,
+				  json_t *messages, struct svc_err *err)
+{
+	struct parts parts = {messages, json_array(), NULL, role, place, err};
+	size_t n = json_array_size(content);
+	enum svc_code code = parts.texts ? SVC_OK : no_memory(err);
+	for (size_t i = 0; code == SVC_OK && i < n; i++)
+		code = part_read(&parts, json_array_get(content, i));
+	if (code == SVC_OK)
+		code = parts_end(&parts, n == 0);
+	json_decref(parts.texts);
+	json_decref(parts.calls);
+	return code;
+}
 
 static enum svc_code message_read(const json_t *message, size_t index, json_t *messages,
 				  struct svc_err *err)
 {
 	char place[64];
 	const char *role = json_string_value(json_object_get(message, "role"));
+	const json_t *content = json_object_get(message, "content");
 	snprintf(place, sizeof place, "messages[%zu]", index);
 	if (!role || (strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0))
 		return svc_fail_param(err, SVC_INVALID, place,
 				      "%s.role must be user or assistant; instructions go into "
 				      "system",
 				      place);
-	return gw_message_add(
-		messages, role,
-		gw_content_read(json_object_get(message, "content"), text_types, place, err), err);
+	if (json_is_array(content))
+		return content_read(content, role, place, messages, err);
+	return gw_message_add(messages, role, gw_content_read(content, text_types, place, err),
+			      err);
 }
 
 static enum svc_code messages_read(const json_t *body, json_t *messages, struct svc_err *err)
@@ -78,11 +186,67 @@ static enum svc_code thinking_check(const json_t *body, struct svc_err *err)
 			      "thinking is supported only as {\"type\": \"disabled\"}");
 }
 
+/* ---- tools and the answer's form */
+
+static enum svc_code choice_read(const json_t *choice, json_t *chat, struct svc_err *err)
+{
+	static const struct {
+		const char *type, *word;
+	} words[] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}, {"tool", NULL}};
+	const char *type = json_string_value(json_object_get(choice, "type"));
+	const json_t *name = json_object_get(choice, "name");
+	if (json_is_true(json_object_get(choice, "disable_parallel_tool_use")) &&
+	    json_object_set_new(chat, "parallel_tool_calls", json_false()) != 0)
+		return no_memory(err);
+	for (size_t i = 0; type && i < sizeof words / sizeof *words; i++)
+		if (strcmp(words[i].type, type) == 0 && (words[i].word || json_is_string(name)))
+			return gw_choice_set(chat, words[i].word, name, err);
+	return svc_fail_param(err, SVC_INVALID, "tool_choice",
+			      "tool_choice must be an object of type auto, any, none, or tool with "
+			      "a name");
+}
+
+/* output_format, or output_config.format, as newer clients say it. */
+static enum svc_code form_read(const json_t *body, json_t *chat, struct svc_err *err)
+{
+	const json_t *config = json_object_get(body, "output_config");
+	const json_t *form = json_object_get(body, "output_format");
+	bool only = !config || json_is_null(config) ||
+		    json_object_size(config) == (json_object_get(config, "format") ? 1 : 0);
+	if (!form || json_is_null(form))
+		form = json_object_get(config, "format");
+	const char *type = json_string_value(json_object_get(form, "type"));
+	const json_t *schema = json_object_get(form, "schema");
+	if (!only)
+		return svc_fail_param(err, SVC_UNSUPPORTED, "output_config",
+				      "output_config is supported with the member format only");
+	if (!form || json_is_null(form))
+		return SVC_OK;
+	if (!type || strcmp(type, "json_schema") != 0 || !schema)
+		return svc_fail_param(err, SVC_UNSUPPORTED, "output_format",
+				      "the answer's format must be {\"type\": \"json_schema\", "
+				      "\"schema\": ...}");
+	return gw_schema_set(chat, schema, err);
+}
+
+static enum svc_code tools_read(const json_t *body, json_t *chat, struct svc_err *err)
+{
+	const json_t *tools = json_object_get(body, "tools");
+	const json_t *choice = json_object_get(body, "tool_choice");
+	enum svc_code code = SVC_OK;
+	if (tools && !json_is_null(tools))
+		code = gw_flat_tools_read(tools, "input_schema", "custom", chat, err);
+	if (code == SVC_OK && choice && !json_is_null(choice))
+		code = choice_read(choice, chat, err);
+	return code == SVC_OK ? form_read(body, chat, err) : code;
+}
+
 enum svc_code gw_anthropic_read(const json_t *body, bool strict, json_t **ret_chat,
 				struct svc_err *err)
 {
 	json_t *chat = json_object(), *messages = json_array();
-	const struct gw_translation translation = {body, chat, members, N_MEMBERS, strict, err};
+	const struct gw_translation translation = {
+		body, chat, gw_anthropic_members, GW_ANTHROPIC_MEMBERS, strict, err};
 	enum svc_code code = gw_members_copy(&translation);
 	if (code == SVC_OK && !json_is_integer(json_object_get(body, "max_tokens")))
 		code = svc_fail_param(err, SVC_INVALID, "max_tokens",
@@ -90,161 +254,8 @@ enum svc_code gw_anthropic_read(const json_t *body, bool strict, json_t **ret_ch
 	if (code == SVC_OK)
 		code = thinking_check(body, err);
 	if (code == SVC_OK)
+		code = tools_read(body, chat, err);
+	if (code == SVC_OK)
 		code = messages_read(body, messages, err);
 	return gw_translation_end(&translation, code, messages, ret_chat);
 }
-
-/* ---- answers ---- */
-
-static bool has_opening(const struct gw_meta *meta)
-{
-	(void)meta;
-	return true;
-}
-
-static void event_begin(const struct gw_render *render, const char *name)
-{
-	if (*render->id)
-		buf_print(render->out, "id: %s\n", render->id);
-	buf_print(render->out, "event: %s\ndata: {\"type\":\"%s\"", name, name);
-}
-
-static void event_end(const struct gw_render *render)
-{
-	buf_span(render->out, span_of("}\n\n"));
-}
-
-static void stop_print(struct buf *out, const struct gw_view *view)
-{
-	static const char *const reasons[] = {"\"end_turn\"", "\"max_tokens\"",
-					      "\"stop_sequence\""};
-	int reason = view->finish == FINISH_LENGTH ? 1 : view->stop.ptr ? 2 : 0;
-	buf_print(out, "\"stop_reason\":%s,\"stop_sequence\":", reasons[reason]);
-	if (view->stop.ptr)
-		buf_json_string(out, view->stop);
-	else
-		buf_span(out, span_of("null"));
-}
-
-/* The message without its content's end: up to and including the bracket that opens it. */
-static void message_begin(const struct gw_render *render)
-{
-	buf_print(render->out,
-		  "\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":",
-		  render->meta->id);
-	buf_json_string(render->out, span_of(render->meta->model));
-	buf_span(render->out, span_of(",\"content\":["));
-}
-
-static void opening(const struct gw_render *render, uint32_t choice, const struct gw_view *view)
-{
-	(void)choice;
-	event_begin(render, "message_start");
-	buf_span(render->out, span_of(",\"message\":{"));
-	message_begin(render);
-	buf_print(render->out,
-		  "],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":{\"input_tokens\":%u,"
-		  "\"output_tokens\":0}}",
-		  view->n_prompt);
-	event_end(render);
-	event_begin(render, "content_block_start");
-	buf_span(render->out,
-		 span_of(",\"index\":0,\"content_block\":{\"type\":\"text\",\"text\":\"\"}"));
-	event_end(render);
-}
-
-static void token(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
-		  uint32_t k, size_t width)
-{
-	(void)choice;
-	(void)width;
-	struct span text = gw_view_text(view, k);
-	if (text.len == 0)
-		return;
-	event_begin(render, "content_block_delta");
-	buf_span(render->out, span_of(",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":"));
-	buf_json_string(render->out, text);
-	buf_span(render->out, span_of("}"));
-	event_end(render);
-}
-
-static void finish(const struct gw_render *render, uint32_t choice, const struct gw_view *view)
-{
-	(void)choice;
-	event_begin(render, "content_block_stop");
-	buf_span(render->out, span_of(",\"index\":0"));
-	event_end(render);
-	event_begin(render, "message_delta");
-	buf_span(render->out, span_of(",\"delta\":{"));
-	stop_print(render->out, view);
-	buf_print(render->out, "},\"usage\":{\"output_tokens\":%u}", view->n_tokens);
-	event_end(render);
-}
-
-static void end(const struct gw_render *render, const struct gw_usage *usage)
-{
-	(void)usage;
-	event_begin(render, "message_stop");
-	event_end(render);
-}
-
-static void answer(const struct gw_render *render, const struct gw_view *views, uint32_t n)
-{
-	(void)n;
-	buf_span(render->out, span_of("{"));
-	message_begin(render);
-	buf_span(render->out, span_of("{\"type\":\"text\",\"text\":"));
-	buf_json_string(render->out, gw_view_answer(&views[0]));
-	buf_span(render->out, span_of("}],"));
-	stop_print(render->out, &views[0]);
-	buf_print(render->out,
-		  ",\"usage\":{\"input_tokens\":%u,\"output_tokens\":%u,"
-		  "\"cache_creation_input_tokens\":0,\"cache_read_input_tokens\":0}}",
-		  views[0].n_prompt, views[0].n_tokens);
-}
-
-static const char *error_type(int status)
-{
-	static const struct {
-		int status;
-		const char *type;
-	} types[] = {
-		{401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"},
-		{413, "request_too_large"},    {429, "rate_limit_error"}, {503, "overloaded_error"},
-		{504, "timeout_error"},
-	};
-	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-		if (types[i].status == status)
-			return types[i].type;
-	return status < 500 ? "invalid_request_error" : "api_error";
-}
-
-void gw_error_print_anthropic(struct buf *out, const struct svc_err *err)
-{
-	buf_print(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
-		  error_type(gw_error_status(err)));
-	buf_json_string(out, span_of(err->msg));
-	buf_span(out, span_of("}}"));
-}
-
-static void error(struct buf *out, const struct svc_err *err)
-{
-	buf_span(out, span_of("event: error\ndata: "));
-	gw_error_print_anthropic(out, err);
-	buf_span(out, span_of("\n\n"));
-}
-
-const struct gw_dialect gw_dialect_anthropic = {
-	.id_prefix = "msg_",
-	.stream_type = "text/event-stream; charset=utf-8",
-	.waiting = ": waiting\n",
-	.has_opening = has_opening,
-	.opening = opening,
-	.token = token,
-	.finish = finish,
-	.end = end,
-	.error = error,
-	.members = members,
-	.n_members = N_MEMBERS,
-	.answer = answer,
-};

@@ -1,13 +1,9 @@
-#include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
-#include "gateway/api/api_error.h"
 #include "gateway/api/dialect.h"
+#include "gateway/api/surface_tools.h"
 
 /* ---- requests ---- */
-
-#define REFUSE_FORMAT "use response_format at /v1/chat/completions"
 
 static const struct gw_member chat_members[] = {
 	{"model", NULL, NULL},
@@ -15,9 +11,9 @@ static const struct gw_member chat_members[] = {
 	{"stream", NULL, NULL},
 	{"options", NULL, NULL},
 	{"keep_alive", NULL, NULL},
-	{"format", NULL, REFUSE_FORMAT},
+	{"format", NULL, NULL},
 	{"think", NULL, "this server shows no thoughts apart"},
-	{"tools", NULL, "use /v1/chat/completions"},
+	{"tools", "tools", NULL},
 };
 
 static const struct gw_member generate_members[] = {
@@ -28,7 +24,7 @@ static const struct gw_member generate_members[] = {
 	{"stream", NULL, NULL},
 	{"options", NULL, NULL},
 	{"keep_alive", NULL, NULL},
-	{"format", NULL, REFUSE_FORMAT},
+	{"format", NULL, NULL},
 	{"think", NULL, "this server shows no thoughts apart"},
 	{"suffix", NULL, "put the text after the gap into a raw prompt, in the model's own form"},
 	{"images", NULL, "this server reads text only"},
@@ -36,7 +32,7 @@ static const struct gw_member generate_members[] = {
 	{"context", NULL, "use /api/chat"},
 };
 
-static const struct gw_member option_members[] = {
+const struct gw_member gw_ollama_options[GW_OLLAMA_OPTIONS] = {
 	{"temperature", "temperature", NULL},
 	{"top_p", "top_p", NULL},
 	{"min_p", "min_p", NULL},
@@ -87,8 +83,8 @@ static enum svc_code options_read(const json_t *body, bool strict, json_t *chat,
 {
 	const json_t *options = json_object_get(body, "options");
 	json_t *most = json_object_get(options, "num_predict");
-	const struct gw_translation translation = {
-		options, chat, option_members, COUNT(option_members), strict, err};
+	const struct gw_translation translation = {options,	      chat,   gw_ollama_options,
+						   GW_OLLAMA_OPTIONS, strict, err};
 	if (!options || json_is_null(options))
 		return SVC_OK;
 	if (!json_is_object(options))
@@ -140,22 +136,68 @@ static enum svc_code common_read(const json_t *body, json_t *chat, struct svc_er
 	return failed ? svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory") : SVC_OK;
 }
 
-static enum svc_code message_read(const json_t *message, size_t index, json_t *messages,
-				  struct svc_err *err)
+/* "json", or a schema. */
+static enum svc_code format_read(const json_t *body, json_t *chat, struct svc_err *err)
 {
-	char place[64];
+	const json_t *format = json_object_get(body, "format");
+	const char *word = json_string_value(format);
+	if (!format || json_is_null(format) || (word && !*word))
+		return SVC_OK;
+	if (json_is_object(format))
+		return gw_schema_set(chat, format, err);
+	if (!word || strcmp(word, "json") != 0)
+		return svc_fail_param(err, SVC_INVALID, "format",
+				      "format must be \"json\" or a JSON schema");
+	return json_object_set_new(chat, "response_format",
+				   json_pack("{s:s}", "type", "json_object")) == 0
+		       ? SVC_OK
+		       : svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+}
+
+/* Ollama's calls and results have no ids; what some templates demand is their place. */
+struct places {
+	unsigned calls, results;
+};
+
+static enum svc_code calls_read(const json_t *calls, struct places *places, json_t *message,
+				struct svc_err *err)
+{
+	enum svc_code code = SVC_OK;
+	for (size_t i = 0; code == SVC_OK && i < json_array_size(calls); i++) {
+		char id[16];
+		const json_t *function = json_object_get(json_array_get(calls, i), "function");
+		snprintf(id, sizeof id, "%09u", ++places->calls);
+		code = gw_call_add(message, id, json_object_get(function, "name"),
+				   json_object_get(function, "arguments"), err);
+	}
+	return code;
+}
+
+static enum svc_code message_read(const json_t *message, size_t index, struct places *places,
+				  json_t *messages, struct svc_err *err)
+{
+	char place[64], id[16];
 	const char *role = json_string_value(json_object_get(message, "role"));
 	const json_t *images = json_object_get(message, "images");
 	const json_t *calls = json_object_get(message, "tool_calls");
 	snprintf(place, sizeof place, "messages[%zu]", index);
 	if (!role)
 		return svc_fail_param(err, SVC_INVALID, place, "%s.role must be a string", place);
-	if (json_array_size(images) || json_array_size(calls))
+	if (json_array_size(images))
 		return svc_fail_param(err, SVC_UNSUPPORTED, place,
 				      "%s: only text is supported here", place);
-	return gw_message_add(
-		messages, role,
-		gw_content_read(json_object_get(message, "content"), text_types, place, err), err);
+	const json_t *given = json_object_get(message, "content");
+	json_t *content =
+		!given && calls ? json_string("") : gw_content_read(given, text_types, place, err);
+	if (strcmp(role, "tool") == 0) {
+		snprintf(id, sizeof id, "%09u", ++places->results);
+		return gw_result_add(messages, id, content, err);
+	}
+	enum svc_code code = gw_message_add(messages, role, content, err);
+	return code == SVC_OK
+		       ? calls_read(calls, places,
+				    json_array_get(messages, json_array_size(messages) - 1), err)
+		       : code;
 }
 
 static enum svc_code chat_end(enum svc_code code, json_t *chat, json_t *messages_take,
@@ -176,6 +218,7 @@ enum svc_code gw_ollama_chat_read(const json_t *body, bool strict, json_t **ret_
 {
 	json_t *chat = json_object(), *messages = json_array();
 	const json_t *given = json_object_get(body, "messages");
+	struct places places = {0};
 	const struct gw_translation translation = {body,   chat, chat_members, COUNT(chat_members),
 						   strict, err};
 	enum svc_code code = gw_members_copy(&translation);
@@ -183,11 +226,13 @@ enum svc_code gw_ollama_chat_read(const json_t *body, bool strict, json_t **ret_
 		code = common_read(body, chat, err);
 	if (code == SVC_OK)
 		code = options_read(body, strict, chat, err);
+	if (code == SVC_OK)
+		code = format_read(body, chat, err);
 	if (code == SVC_OK && json_array_size(given) == 0)
 		code = svc_fail_param(err, SVC_INVALID, "messages",
 				      "messages must be an array of at least one message");
 	for (size_t i = 0; i < json_array_size(given) && code == SVC_OK; i++)
-		code = message_read(json_array_get(given, i), i, messages, err);
+		code = message_read(json_array_get(given, i), i, &places, messages, err);
 	return chat_end(code, chat, messages, ret_chat, err);
 }
 
@@ -224,6 +269,8 @@ enum svc_code gw_ollama_generate_read(const json_t *body, bool strict, json_t **
 	if (code == SVC_OK)
 		code = options_read(body, strict, chat, err);
 	if (code == SVC_OK)
+		code = format_read(body, chat, err);
+	if (code == SVC_OK)
 		code = prompt_read(body, raw, chat, messages, err);
 	*ret_raw = raw;
 	return chat_end(code, chat, messages, ret_chat, err);
@@ -240,154 +287,3 @@ enum svc_code gw_ollama_embed_read(const json_t *body, bool strict, json_t **ret
 		code = model_read(body, embed, err);
 	return chat_end(code, embed, NULL, ret_embed, err);
 }
-
-/* ---- answers: one JSON object a line ---- */
-
-static bool has_opening(const struct gw_meta *meta)
-{
-	(void)meta;
-	return false;
-}
-
-/* Up to the text: {"model":…,"created_at":…,"message":{"role":"assistant","content": */
-static void line_begin(const struct gw_render *render, bool chat)
-{
-	struct tm tm = {0};
-	char created[40] = "";
-	time_t seconds = (time_t)render->meta->created_s;
-	if (gmtime_r(&seconds, &tm))
-		snprintf(created, sizeof created, "%04d-%02d-%02dT%02d:%02d:%02dZ",
-			 1900 + tm.tm_year, 1 + tm.tm_mon, tm.tm_mday, tm.tm_hour, tm.tm_min,
-			 tm.tm_sec);
-	buf_span(render->out, span_of("{\"model\":"));
-	buf_json_string(render->out, span_of(render->meta->model));
-	buf_print(render->out, ",\"created_at\":\"%s\",%s", created,
-		  chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"response\":");
-}
-
-static void text_print(const struct gw_render *render, bool chat, struct span text)
-{
-	line_begin(render, chat);
-	buf_json_string(render->out, text);
-	buf_span(render->out, span_of(chat ? "}" : ""));
-}
-
-/* Durations in nanoseconds, as far as this gateway has seen them. */
-static void done_print(const struct gw_render *render, const struct gw_view *view)
-{
-	uint64_t begin = render->arrived_us, first = view->first_us, last = view->last_us;
-	uint64_t prompt_us = begin && first > begin ? first - begin : 0;
-	uint64_t eval_us = last > first ? last - first : 0;
-	buf_print(render->out,
-		  ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%" PRIu64
-		  ",\"load_duration\":0,\"prompt_eval_count\":%u,\"prompt_eval_duration\":%" PRIu64
-		  ",\"eval_count\":%u,\"eval_duration\":%" PRIu64 "}",
-		  view->finish == FINISH_LENGTH ? "length" : "stop", 1000 * (prompt_us + eval_us),
-		  view->n_prompt, 1000 * prompt_us, view->n_tokens, 1000 * eval_us);
-}
-
-static void token_print(const struct gw_render *render, bool chat, const struct gw_view *view,
-			uint32_t k)
-{
-	struct span text = gw_view_text(view, k);
-	if (text.len == 0)
-		return;
-	text_print(render, chat, text);
-	buf_span(render->out, span_of(",\"done\":false}\n"));
-}
-
-static void chat_token(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
-		       uint32_t k, size_t width)
-{
-	(void)choice;
-	(void)width;
-	token_print(render, true, view, k);
-}
-
-static void generate_token(const struct gw_render *render, uint32_t choice,
-			   const struct gw_view *view, uint32_t k, size_t width)
-{
-	(void)choice;
-	(void)width;
-	token_print(render, false, view, k);
-}
-
-static void chat_finish(const struct gw_render *render, uint32_t choice, const struct gw_view *view)
-{
-	(void)choice;
-	text_print(render, true, span_of(""));
-	done_print(render, view);
-	buf_span(render->out, span_of("\n"));
-}
-
-static void generate_finish(const struct gw_render *render, uint32_t choice,
-			    const struct gw_view *view)
-{
-	(void)choice;
-	text_print(render, false, span_of(""));
-	done_print(render, view);
-	buf_span(render->out, span_of("\n"));
-}
-
-static void end(const struct gw_render *render, const struct gw_usage *usage)
-{
-	(void)render;
-	(void)usage;
-}
-
-static void chat_answer(const struct gw_render *render, const struct gw_view *views, uint32_t n)
-{
-	(void)n;
-	text_print(render, true, gw_view_answer(&views[0]));
-	done_print(render, &views[0]);
-}
-
-static void generate_answer(const struct gw_render *render, const struct gw_view *views, uint32_t n)
-{
-	(void)n;
-	text_print(render, false, gw_view_answer(&views[0]));
-	done_print(render, &views[0]);
-}
-
-void gw_error_print_ollama(struct buf *out, const struct svc_err *err)
-{
-	buf_span(out, span_of("{\"error\":"));
-	buf_json_string(out, span_of(err->msg));
-	buf_span(out, span_of("}"));
-}
-
-static void error(struct buf *out, const struct svc_err *err)
-{
-	gw_error_print_ollama(out, err);
-	buf_span(out, span_of("\n"));
-}
-
-const struct gw_dialect gw_dialect_ollama_chat = {
-	.id_prefix = "",
-	.stream_type = "application/x-ndjson",
-	.waiting = "",
-	.has_opening = has_opening,
-	.opening = NULL,
-	.token = chat_token,
-	.finish = chat_finish,
-	.end = end,
-	.error = error,
-	.members = option_members,
-	.n_members = COUNT(option_members),
-	.answer = chat_answer,
-};
-
-const struct gw_dialect gw_dialect_ollama_generate = {
-	.id_prefix = "",
-	.stream_type = "application/x-ndjson",
-	.waiting = "",
-	.has_opening = has_opening,
-	.opening = NULL,
-	.token = generate_token,
-	.finish = generate_finish,
-	.end = end,
-	.error = error,
-	.members = option_members,
-	.n_members = COUNT(option_members),
-	.answer = generate_answer,
-};

@@ -1,11 +1,11 @@
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "gateway/api/dialect.h"
+#include "gateway/api/surface_tools.h"
 
 /* ---- requests ---- */
 
-static const struct gw_member members[] = {
+const struct gw_member gw_responses_members[GW_RESPONSES_MEMBERS] = {
 	{"model", "model", NULL},
 	{"input", NULL, NULL},
 	{"instructions", NULL, NULL},
@@ -17,7 +17,7 @@ static const struct gw_member members[] = {
 	{"store", NULL, NULL},
 	{"user", "user", NULL},
 	{"metadata", NULL, NULL},
-	{"parallel_tool_calls", NULL, NULL},
+	{"parallel_tool_calls", "parallel_tool_calls", NULL},
 	{"prompt_cache_key", NULL, NULL},
 	{"safety_identifier", NULL, NULL},
 	{"service_tier", NULL, NULL},
@@ -25,19 +25,46 @@ static const struct gw_member members[] = {
 	{"tool_choice", NULL, NULL},
 	{"text", NULL, NULL},
 	{"truncation", NULL, NULL},
-	{"tools", NULL, "use /v1/chat/completions"},
+	{"tools", NULL, NULL},
 	{"reasoning", NULL, "this server shows no thoughts apart"},
 	{"include", NULL, "use logprobs at /v1/chat/completions"},
 	{"top_logprobs", NULL, "use logprobs at /v1/chat/completions"},
 	{"background", NULL, "send an Idempotency-Key, and come back for the answer"},
 	{"conversation", NULL, "use previous_response_id"},
 	{"prompt", NULL, "send input"},
-	{"max_tool_calls", NULL, "use /v1/chat/completions"},
+	{"max_tool_calls", NULL, "use parallel_tool_calls"},
 };
 
-#define N_MEMBERS (sizeof members / sizeof *members)
-
 static const char *const text_types[] = {"input_text", "output_text", "text", NULL};
+
+/* Calls belong to the assistant's message before them. */
+static enum svc_code call_read(const json_t *item, json_t *messages, struct svc_err *err)
+{
+	json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+	const char *role = json_string_value(json_object_get(last, "role"));
+	enum svc_code code = SVC_OK;
+	if (!role || strcmp(role, "assistant") != 0) {
+		code = gw_message_add(messages, "assistant", json_string(""), err);
+		last = json_array_get(messages, json_array_size(messages) - 1);
+	}
+	if (code != SVC_OK)
+		return code;
+	return gw_call_add(last,
+			   gw_call_id_strip(json_string_value(json_object_get(item, "call_id"))),
+			   json_object_get(item, "name"), json_object_get(item, "arguments"), err);
+}
+
+static enum svc_code result_read(const json_t *item, const char *place, json_t *messages,
+				 struct svc_err *err)
+{
+	const char *id = gw_call_id_strip(json_string_value(json_object_get(item, "call_id")));
+	if (!id)
+		return svc_fail_param(err, SVC_INVALID, place, "%s.call_id must be a string",
+				      place);
+	return gw_result_add(
+		messages, id,
+		gw_content_read(json_object_get(item, "output"), text_types, place, err), err);
+}
 
 static enum svc_code item_read(const json_t *item, size_t index, json_t *messages,
 			       struct svc_err *err)
@@ -46,9 +73,15 @@ static enum svc_code item_read(const json_t *item, size_t index, json_t *message
 	const char *role = json_string_value(json_object_get(item, "role"));
 	const char *type = json_string_value(json_object_get(item, "type"));
 	snprintf(place, sizeof place, "input[%zu]", index);
+	if (type && strcmp(type, "function_call") == 0)
+		return call_read(item, messages, err);
+	if (type && strcmp(type, "function_call_output") == 0)
+		return result_read(item, place, messages, err);
 	if (type && strcmp(type, "message") != 0)
 		return svc_fail_param(err, SVC_UNSUPPORTED, place,
-				      "%s: only items of type message are supported", place);
+				      "%s: only items of type message, function_call and "
+				      "function_call_output are supported",
+				      place);
 	if (!role)
 		return svc_fail_param(err, SVC_INVALID, place, "%s.role must be a string", place);
 	/* OpenAI's newer name for the same; templates know the older one. */
@@ -82,21 +115,51 @@ static bool is_absent_or(const json_t *value, const char *text)
 /* Members that are fine with the one value they have anyway. */
 static enum svc_code fixed_check(const json_t *body, struct svc_err *err)
 {
-	const json_t *text = json_object_get(body, "text");
-	const json_t *format = json_object_get(json_object_get(text, "format"), "type");
-	const json_t *choice = json_object_get(body, "tool_choice");
 	if (!is_absent_or(json_object_get(body, "truncation"), "disabled"))
 		return svc_fail_param(
 			err, SVC_UNSUPPORTED, "truncation",
 			"truncation must be disabled: a prompt is never cut silently");
-	if (!is_absent_or(format, "text"))
-		return svc_fail_param(err, SVC_UNSUPPORTED, "text",
-				      "text.format.type must be text; /v1/chat/completions has "
-				      "response_format");
-	if (!is_absent_or(choice, "auto") && !is_absent_or(choice, "none"))
-		return svc_fail_param(err, SVC_UNSUPPORTED, "tool_choice",
-				      "tool_choice must be auto or none: there are no tools here");
 	return SVC_OK;
+}
+
+/* text.format: text, json_object, or json_schema with its schema beside. */
+static enum svc_code format_read(const json_t *body, json_t *chat, struct svc_err *err)
+{
+	const json_t *format = json_object_get(json_object_get(body, "text"), "format");
+	const json_t *type = json_object_get(format, "type");
+	if (is_absent_or(type, "text"))
+		return SVC_OK;
+	if (is_absent_or(type, "json_schema") && !json_object_get(format, "schema"))
+		return svc_fail_param(err, SVC_INVALID, "text", "text.format.schema is missing");
+	if (is_absent_or(type, "json_schema"))
+		return gw_schema_set(chat, json_object_get(format, "schema"), err);
+	if (!is_absent_or(type, "json_object"))
+		return svc_fail_param(err, SVC_UNSUPPORTED, "text",
+				      "text.format.type must be text, json_object or json_schema");
+	return json_object_set_new(chat, "response_format",
+				   json_pack("{s:s}", "type", "json_object")) == 0
+		       ? SVC_OK
+		       : svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+}
+
+static enum svc_code tools_read(const json_t *body, json_t *chat, struct svc_err *err)
+{
+	const json_t *tools = json_object_get(body, "tools");
+	const json_t *choice = json_object_get(body, "tool_choice");
+	const json_t *name = json_object_get(choice, "name");
+	const char *type = json_string_value(json_object_get(choice, "type"));
+	enum svc_code code = SVC_OK;
+	if (tools && !json_is_null(tools))
+		code = gw_flat_tools_read(tools, "parameters", "function", chat, err);
+	if (code != SVC_OK || !choice || json_is_null(choice))
+		return code;
+	if (json_is_string(choice))
+		return gw_choice_set(chat, json_string_value(choice), NULL, err);
+	if (type && strcmp(type, "function") == 0 && json_is_string(name))
+		return gw_choice_set(chat, NULL, name, err);
+	return svc_fail_param(err, SVC_UNSUPPORTED, "tool_choice",
+			      "tool_choice must be auto, none, required, or an object of type "
+			      "function with a name");
 }
 
 static enum svc_code messages_read(const json_t *body, const json_t *before, json_t *messages,
@@ -118,237 +181,16 @@ enum svc_code gw_responses_read(const json_t *body, bool strict, const json_t *b
 				json_t **ret_chat, struct svc_err *err)
 {
 	json_t *chat = json_object(), *messages = json_array();
-	const struct gw_translation translation = {body, chat, members, N_MEMBERS, strict, err};
+	const struct gw_translation translation = {
+		body, chat, gw_responses_members, GW_RESPONSES_MEMBERS, strict, err};
 	enum svc_code code = gw_members_copy(&translation);
 	if (code == SVC_OK)
 		code = fixed_check(body, err);
 	if (code == SVC_OK)
+		code = format_read(body, chat, err);
+	if (code == SVC_OK)
+		code = tools_read(body, chat, err);
+	if (code == SVC_OK)
 		code = messages_read(body, before, messages, err);
 	return gw_translation_end(&translation, code, messages, ret_chat);
 }
-
-/* ---- answers ---- */
-
-static bool has_opening(const struct gw_meta *meta)
-{
-	(void)meta;
-	return true;
-}
-
-/* The id of the answer's one item: of the same request. */
-static const char *item_id(const struct gw_render *render)
-{
-	const char *id = strchr(render->meta->id, '_');
-	return id ? id + 1 : render->meta->id;
-}
-
-static void part_print(struct buf *out, struct span text)
-{
-	buf_span(out, span_of("{\"type\":\"output_text\",\"text\":"));
-	buf_json_string(out, text);
-	buf_span(out, span_of(",\"annotations\":[],\"logprobs\":[]}"));
-}
-
-static void item_print(const struct gw_render *render, const char *status,
-		       const struct gw_view *view)
-{
-	buf_print(render->out,
-		  "{\"id\":\"msg_%s\",\"type\":\"message\",\"status\":\"%s\","
-		  "\"role\":\"assistant\",\"content\":[",
-		  item_id(render), status);
-	if (view)
-		part_print(render->out, gw_view_answer(view));
-	buf_span(render->out, span_of("]}"));
-}
-
-static void settings_print(const struct gw_render *render, const struct gw_view *view)
-{
-	struct buf *out = render->out;
-	buf_span(out, span_of(",\"temperature\":"));
-	gw_float_print(out, view->temperature);
-	buf_span(out, span_of(",\"top_p\":"));
-	gw_float_print(out, view->top_p);
-	if (view->max_tokens)
-		buf_print(out, ",\"max_output_tokens\":%u", view->max_tokens);
-	else
-		buf_span(out, span_of(",\"max_output_tokens\":null"));
-	buf_span(out, span_of(",\"previous_response_id\":"));
-	if (*render->meta->previous)
-		buf_print(out, "\"%s\"", render->meta->previous);
-	else
-		buf_span(out, span_of("null"));
-	buf_print(out,
-		  ",\"store\":%s,\"instructions\":null,\"metadata\":{},\"tools\":[],"
-		  "\"tool_choice\":\"auto\",\"parallel_tool_calls\":false,"
-		  "\"text\":{\"format\":{\"type\":\"text\"}},\"truncation\":\"disabled\"",
-		  render->meta->stored ? "true" : "false");
-}
-
-static const char *status_of(const struct gw_view *view)
-{
-	switch (view->finish) {
-	case FINISH_NONE:
-		return "in_progress";
-	case FINISH_LENGTH:
-		return "incomplete";
-	case FINISH_STOP:
-	case FINISH_CANCELLED:
-	case FINISH_ERROR:
-		break;
-	}
-	return "completed";
-}
-
-/* The response as it stands: in progress, it shows neither text nor usage. */
-static void response_print(const struct gw_render *render, const struct gw_view *view, bool done)
-{
-	const struct gw_meta *meta = render->meta;
-	struct buf *out = render->out;
-	const char *status = done ? status_of(view) : "in_progress";
-	buf_print(out,
-		  "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%" PRId64
-		  ",\"status\":\"%s\",\"error\":null,\"incomplete_details\":%s,\"model\":",
-		  meta->id, meta->created_s, status,
-		  done && view->finish == FINISH_LENGTH ? "{\"reason\":\"max_output_tokens\"}"
-							: "null");
-	buf_json_string(out, span_of(meta->model));
-	buf_span(out, span_of(",\"output\":["));
-	if (done)
-		item_print(render, status, view);
-	buf_span(out, span_of("]"));
-	settings_print(render, view);
-	if (done)
-		buf_print(out,
-			  ",\"usage\":{\"input_tokens\":%u,\"input_tokens_details\":"
-			  "{\"cached_tokens\":%u},\"output_tokens\":%u,"
-			  "\"output_tokens_details\":{\"reasoning_tokens\":0},"
-			  "\"total_tokens\":%u}}",
-			  view->n_prompt, view->n_cached, view->n_tokens,
-			  view->n_prompt + view->n_tokens);
-	else
-		buf_span(out, span_of(",\"usage\":null}"));
-}
-
-/* number: a function of the place in the answer, so that a stream that is gone on with counts on.
- * The four events of the opening are 0 to 3; token k is 4 + k. */
-static void event_begin(const struct gw_render *render, const char *name, uint32_t number)
-{
-	if (*render->id)
-		buf_print(render->out, "id: %s\n", render->id);
-	buf_print(render->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%u", name,
-		  name, number);
-}
-
-static void place_print(const struct gw_render *render)
-{
-	buf_print(render->out, ",\"item_id\":\"msg_%s\",\"output_index\":0,\"content_index\":0",
-		  item_id(render));
-}
-
-static void event_end(const struct gw_render *render)
-{
-	buf_span(render->out, span_of("}\n\n"));
-}
-
-static void response_event(const struct gw_render *render, const char *name, uint32_t number,
-			   const struct gw_view *view, bool done)
-{
-	event_begin(render, name, number);
-	buf_span(render->out, span_of(",\"response\":"));
-	response_print(render, view, done);
-	event_end(render);
-}
-
-static void item_event(const struct gw_render *render, const char *name, uint32_t number,
-		       const struct gw_view *view)
-{
-	event_begin(render, name, number);
-	buf_span(render->out, span_of(",\"output_index\":0,\"item\":"));
-	item_print(render, view ? status_of(view) : "in_progress", view);
-	event_end(render);
-}
-
-static void part_event(const struct gw_render *render, const char *name, uint32_t number,
-		       struct span text)
-{
-	event_begin(render, name, number);
-	place_print(render);
-	buf_span(render->out, span_of(",\"part\":"));
-	part_print(render->out, text);
-	event_end(render);
-}
-
-static void opening(const struct gw_render *render, uint32_t choice, const struct gw_view *view)
-{
-	(void)choice;
-	response_event(render, "response.created", 0, view, false);
-	response_event(render, "response.in_progress", 1, view, false);
-	item_event(render, "response.output_item.added", 2, NULL);
-	part_event(render, "response.content_part.added", 3, span_of(""));
-}
-
-static void token(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
-		  uint32_t k, size_t width)
-{
-	(void)choice;
-	(void)width;
-	event_begin(render, "response.output_text.delta", 4 + k);
-	place_print(render);
-	buf_span(render->out, span_of(",\"logprobs\":[],\"delta\":"));
-	buf_json_string(render->out, gw_view_text(view, k));
-	event_end(render);
-}
-
-static void finish(const struct gw_render *render, uint32_t choice, const struct gw_view *view)
-{
-	(void)choice;
-	const struct span text = gw_view_answer(view);
-	const uint32_t number = 4 + view->n_tokens;
-	event_begin(render, "response.output_text.done", number);
-	place_print(render);
-	buf_span(render->out, span_of(",\"logprobs\":[],\"text\":"));
-	buf_json_string(render->out, text);
-	event_end(render);
-	part_event(render, "response.content_part.done", number + 1, text);
-	item_event(render, "response.output_item.done", number + 2, view);
-	response_event(render,
-		       view->finish == FINISH_LENGTH ? "response.incomplete" : "response.completed",
-		       number + 3, view, true);
-}
-
-static void end(const struct gw_render *render, const struct gw_usage *usage)
-{
-	(void)render;
-	(void)usage;
-}
-
-static void error(struct buf *out, const struct svc_err *err)
-{
-	buf_print(out,
-		  "event: error\ndata: {\"type\":\"error\",\"sequence_number\":0,\"code\":\"%s\","
-		  "\"param\":null,\"message\":",
-		  svc_code_info(err->code)->name);
-	buf_json_string(out, span_of(err->msg));
-	buf_span(out, span_of("}\n\n"));
-}
-
-static void answer(const struct gw_render *render, const struct gw_view *views, uint32_t n)
-{
-	(void)n;
-	response_print(render, &views[0], true);
-}
-
-const struct gw_dialect gw_dialect_responses = {
-	.id_prefix = "resp_",
-	.stream_type = "text/event-stream; charset=utf-8",
-	.waiting = ": waiting\n",
-	.has_opening = has_opening,
-	.opening = opening,
-	.token = token,
-	.finish = finish,
-	.end = end,
-	.error = error,
-	.members = members,
-	.n_members = N_MEMBERS,
-	.answer = answer,
-};

@@ -32,11 +32,19 @@ static void frame(const struct gw_render *render, struct buf *json)
 	buf_free(json);
 }
 
+/* For the JSON alone. */
+static struct gw_render inner_of(const struct gw_render *render, struct buf *json)
+{
+	struct gw_render inner = *render;
+	inner.out = json;
+	return inner;
+}
+
 static void openai_opening(const struct gw_render *render, uint32_t choice,
 			   const struct gw_view *view)
 {
 	struct buf json = {0};
-	const struct gw_render inner = {.out = &json, .meta = render->meta, .vocab = render->vocab};
+	const struct gw_render inner = inner_of(render, &json);
 	gw_render_opening(&inner, choice, view);
 	frame(render, &json);
 }
@@ -45,7 +53,7 @@ static void openai_token(const struct gw_render *render, uint32_t choice,
 			 const struct gw_view *view, uint32_t k, size_t width)
 {
 	struct buf json = {0};
-	const struct gw_render inner = {.out = &json, .meta = render->meta, .vocab = render->vocab};
+	const struct gw_render inner = inner_of(render, &json);
 	gw_render_token(&inner, choice, view, k, width);
 	frame(render, &json);
 }
@@ -54,7 +62,7 @@ static void openai_finish(const struct gw_render *render, uint32_t choice,
 			  const struct gw_view *view)
 {
 	struct buf json = {0};
-	const struct gw_render inner = {.out = &json, .meta = render->meta, .vocab = render->vocab};
+	const struct gw_render inner = inner_of(render, &json);
 	gw_render_finish(&inner, choice, view);
 	frame(render, &json);
 }
@@ -62,7 +70,7 @@ static void openai_finish(const struct gw_render *render, uint32_t choice,
 static void openai_end(const struct gw_render *render, const struct gw_usage *usage)
 {
 	struct buf json = {0};
-	const struct gw_render inner = {.out = &json, .meta = render->meta, .vocab = render->vocab};
+	const struct gw_render inner = inner_of(render, &json);
 	if (render->meta->include_usage) {
 		gw_render_usage(&inner, usage);
 		frame(render, &json);

@@ -52,6 +52,18 @@ struct gw_member {
 	const char *remedy;
 };
 
+/* Of Anthropic's requests. */
+#define GW_ANTHROPIC_MEMBERS 18u
+extern const struct gw_member gw_anthropic_members[GW_ANTHROPIC_MEMBERS];
+
+/* The options of Ollama's. */
+#define GW_OLLAMA_OPTIONS 27u
+extern const struct gw_member gw_ollama_options[GW_OLLAMA_OPTIONS];
+
+/* Of OpenAI's responses. */
+#define GW_RESPONSES_MEMBERS 27u
+extern const struct gw_member gw_responses_members[GW_RESPONSES_MEMBERS];
+
 /* What a translation knows. */
 struct gw_translation {
 	const json_t *from;

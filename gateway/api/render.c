@@ -173,18 +173,17 @@ void gw_render_opening(const struct gw_render *render, uint32_t choice, const st
 static void delta_put(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
 		      uint32_t k)
 {
-	struct gw_said said = {0};
 	buf_print(render->out, "\"delta\":{");
 	if (gw_speaks(render->meta)) {
-		(void)gw_said_by_token(render, view, k, &said);
-		gw_said_print(render, choice, &said);
+		struct gw_saying saying;
+		gw_say_token(render, view, k, &saying);
+		gw_said_print(render, choice, &saying.said);
+		gw_saying_free(render, &saying);
 	} else {
 		buf_print(render->out, "\"content\":");
 		buf_json_string(render->out, gw_view_text(view, k));
 	}
 	buf_print(render->out, "}");
-	render->out->failed |= said.failed;
-	gw_said_free(&said);
 }
 
 void gw_render_token(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
@@ -218,26 +217,26 @@ void gw_render_token(const struct gw_render *render, uint32_t choice, const stru
 
 void gw_render_finish(const struct gw_render *render, uint32_t choice, const struct gw_view *view)
 {
-	struct gw_said said = {0};
 	bool called = false;
 	chunk_begin(render, choice);
 	if (!render->meta->chat) {
 		buf_print(render->out, "\"text\":\"\"");
 	} else if (gw_speaks(render->meta)) {
 		/* What was held back to the end. */
-		called = gw_said_at_end(render, view, &said);
+		struct gw_saying saying;
+		gw_say_end(render, view, &saying);
+		called = saying.after.n_calls > 0;
 		buf_print(render->out, "\"delta\":{");
-		if (said.content.len || said.reasoning.len)
-			gw_said_print(render, choice, &said);
+		if (saying.said.content.len || saying.said.reasoning.len)
+			gw_said_print(render, choice, &saying.said);
 		buf_print(render->out, "}");
+		gw_saying_free(render, &saying);
 	} else {
 		buf_print(render->out, "\"delta\":{}");
 	}
 	buf_print(render->out, ",\"logprobs\":null");
 	chunk_end(render, view->finish, called);
 	buf_print(render->out, "}");
-	render->out->failed |= said.failed;
-	gw_said_free(&said);
 }
 
 static void usage_print(struct buf *out, const struct gw_usage *usage)
@@ -266,7 +265,7 @@ static bool choice_chat(const struct gw_render *render, uint32_t choice, const s
 	bool called = false;
 	buf_print(render->out, "\"message\":{\"role\":\"assistant\",");
 	if (gw_speaks(render->meta)) {
-		called = gw_message_print(render, choice, view, gw_view_answer(view));
+		called = gw_message_print(render, choice, view);
 	} else {
 		buf_print(render->out, "\"content\":");
 		buf_json_string(render->out, gw_view_answer(view));

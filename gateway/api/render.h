@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "gateway/api/api_request.h"
 #include "gateway/api/view.h"
+#include "gateway/speech.h"
 #include "shm/vocab.h"
 
 /* Fixed at admission. */
@@ -35,13 +36,22 @@ struct gw_meta {
 	char previous[GW_ID_BYTES]; /* id of the response before, or "" */
 };
 
+/* The speech before token k, so that the next event needn't begin at the answer's first byte. Only
+ * a cache: it is a function of the text. */
+struct gw_spoken {
+	bool known;
+	uint32_t k;
+	struct gw_speech speech;
+};
+
 /* To whom, about what, for whom. */
 struct gw_render {
 	struct buf *out;
 	const struct gw_meta *meta;
 	const struct vocab *vocab;
-	const char *id;	     /* of the event, "" if none; for dialect.h */
-	uint64_t arrived_us; /* CLOCK_MONOTONIC of the request's arrival here; for dialect.h */
+	const char *id;		  /* of the event, "" if none; for dialect.h */
+	uint64_t arrived_us;	  /* CLOCK_MONOTONIC of the request's arrival here; for dialect.h */
+	struct gw_spoken *spoken; /* of the choice; NULL: none is kept */
 };
 
 struct gw_usage {

@@ -22,14 +22,35 @@ size_t gw_position_width(const struct gw_render *render, const struct gw_view *v
 
 /* May this answer's text say something else than content? */
 bool gw_speaks(const struct gw_meta *meta);
-/* What token k says, after those before it; and what the end of the answer says. Return whether the
- * answer has called tools so far. */
-bool gw_said_by_token(const struct gw_render *render, const struct gw_view *view, uint32_t k,
-		      struct gw_said *said);
-bool gw_said_at_end(const struct gw_render *render, const struct gw_view *view,
-		    struct gw_said *said);
+/* What a part of an answer says, and how far the answer was before and after it. */
+struct gw_saying {
+	struct gw_speech before, after;
+	struct gw_said said; /* to be freed */
+};
+
+/* Of token k; of the end, where what was held back is said; of the first n tokens together; of the
+ * whole answer with its end. */
+void gw_say_token(const struct gw_render *render, const struct gw_view *view, uint32_t k,
+		  struct gw_saying *ret_saying);
+void gw_say_end(const struct gw_render *render, const struct gw_view *view,
+		struct gw_saying *ret_saying);
+void gw_say_first(const struct gw_render *render, const struct gw_view *view, uint32_t n,
+		  struct gw_saying *ret_saying);
+void gw_say_all(const struct gw_render *render, const struct gw_view *view,
+		struct gw_saying *ret_saying);
+/* Notes a lack of memory in the render's buffer. */
+void gw_saying_free(const struct gw_render *render, struct gw_saying *saying);
+struct span gw_said_content(const struct gw_said *said);
+/* The text of a piece's arguments. */
+struct span gw_piece_arguments(const struct gw_said *said, const struct gw_call_piece *piece);
+/* Are the arguments whole? */
+bool gw_is_json(struct span text);
+/* A call's id without a prefix: nine letters and digits, as some templates demand it; a function of
+ * the answer's id and the call's place. */
+#define GW_CALL_ID_BYTES 10u
+void gw_call_id_make(const struct gw_meta *meta, uint32_t choice, uint32_t index,
+		     char ret_id[GW_CALL_ID_BYTES]);
 /* The members of a delta. */
 void gw_said_print(const struct gw_render *render, uint32_t choice, const struct gw_said *said);
-/* The members of a message; text is the answer's. Returns whether it calls tools. */
-bool gw_message_print(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
-		      struct span text);
+/* The members of a message. Returns whether it calls tools. */
+bool gw_message_print(const struct gw_render *render, uint32_t choice, const struct gw_view *view);

@@ -1,5 +1,6 @@
 /* gateway/api/render_speech.c: an answer's reasoning, content and calls as OpenAI's members. */
 #include <inttypes.h>
+#include <jansson.h>
 
 #include "gateway/api/render_parts.h"
 
@@ -27,66 +28,122 @@ static bool prompt_thinks(const struct gw_render *render, const struct gw_view *
 	return inside;
 }
 
-static void said_clear(struct gw_said *said)
-{
-	buf_clear(&said->reasoning);
-	buf_clear(&said->content);
-	buf_clear(&said->arguments);
-	said->n_pieces = 0;
-}
-
-/* The speech before token k. A function of the text alone, made anew for each event. */
+/* The speech before token k: a function of the text alone, gone on with from where the last event
+ * left it, if that is known. */
 static void speech_find(const struct gw_render *render, const struct gw_view *view, uint32_t k,
-			struct gw_speech *speech, struct gw_said *said)
+			struct gw_speech *speech)
 {
 	const struct gw_meta *meta = render->meta;
-	bool inside = meta->thinks && prompt_thinks(render, view);
-	gw_speech_begin(speech, meta->calls ? meta->tools : VOCAB_TOOLS_COUNT, meta->thinks,
-			inside);
-	uint32_t end = k ? view->ends[k - 1] : 0;
-	if (end <= view->out.len)
-		gw_speech_feed(speech, (struct span){view->out.ptr, end}, said);
-	said_clear(said);
+	const struct gw_spoken *spoken = render->spoken;
+	struct gw_said unheard = {0};
+	uint32_t from = 0, end = k ? view->ends[k - 1] : 0;
+	if (spoken && spoken->known && spoken->k <= k) {
+		*speech = spoken->speech;
+		from = spoken->k ? view->ends[spoken->k - 1] : 0;
+	} else {
+		bool inside = meta->thinks && prompt_thinks(render, view);
+		gw_speech_begin(speech, meta->calls ? meta->tools : VOCAB_TOOLS_COUNT, meta->thinks,
+				inside);
+	}
+	if (from < end && end <= view->out.len)
+		gw_speech_feed(speech, (struct span){view->out.ptr + from, end - from}, &unheard);
+	render->out->failed |= unheard.failed;
+	gw_said_free(&unheard);
 }
 
-bool gw_said_by_token(const struct gw_render *render, const struct gw_view *view, uint32_t k,
-		      struct gw_said *said)
+void gw_say_token(const struct gw_render *render, const struct gw_view *view, uint32_t k,
+		  struct gw_saying *ret_saying)
 {
-	struct gw_speech speech;
-	speech_find(render, view, k, &speech, said);
-	gw_speech_feed(&speech, gw_view_text(view, k), said);
-	return speech.n_calls > 0;
+	struct gw_saying saying = {0};
+	speech_find(render, view, k, &saying.before);
+	saying.after = saying.before;
+	gw_speech_feed(&saying.after, gw_view_text(view, k), &saying.said);
+	if (render->spoken)
+		*render->spoken = (struct gw_spoken){true, k + 1, saying.after};
+	*ret_saying = saying;
 }
 
-bool gw_said_at_end(const struct gw_render *render, const struct gw_view *view,
-		    struct gw_said *said)
+void gw_say_end(const struct gw_render *render, const struct gw_view *view,
+		struct gw_saying *ret_saying)
 {
-	struct gw_speech speech;
-	speech_find(render, view, view->n_tokens, &speech, said);
-	gw_speech_end(&speech, said);
-	return speech.n_calls > 0;
+	struct gw_saying saying = {0};
+	speech_find(render, view, view->n_tokens, &saying.before);
+	saying.after = saying.before;
+	gw_speech_end(&saying.after, &saying.said);
+	*ret_saying = saying;
 }
 
-/* Nine letters and digits, as some templates demand it: a function of the answer's id and the
- * call's place. */
-static void call_id_print(const struct gw_render *render, uint32_t choice, uint32_t index)
+static void say_text(const struct gw_render *render, const struct gw_view *view, struct span text,
+		     struct gw_saying *ret_saying)
+{
+	const struct gw_render anew = {
+		.out = render->out, .meta = render->meta, .vocab = render->vocab};
+	struct gw_saying saying = {0};
+	speech_find(&anew, view, 0, &saying.before);
+	saying.after = saying.before;
+	gw_speech_feed(&saying.after, text, &saying.said);
+	*ret_saying = saying;
+}
+
+void gw_say_first(const struct gw_render *render, const struct gw_view *view, uint32_t n,
+		  struct gw_saying *ret_saying)
+{
+	uint32_t end = n ? view->ends[n - 1] : 0;
+	end = end <= view->out.len ? end : 0;
+	say_text(render, view, (struct span){view->out.ptr, end}, ret_saying);
+}
+
+void gw_say_all(const struct gw_render *render, const struct gw_view *view,
+		struct gw_saying *ret_saying)
+{
+	say_text(render, view, gw_view_answer(view), ret_saying);
+	gw_speech_end(&ret_saying->after, &ret_saying->said);
+}
+
+void gw_saying_free(const struct gw_render *render, struct gw_saying *saying)
+{
+	render->out->failed |= saying->said.failed;
+	gw_said_free(&saying->said);
+}
+
+struct span gw_said_content(const struct gw_said *said)
+{
+	return (struct span){said->content.len ? said->content.ptr : "", said->content.len};
+}
+
+struct span gw_piece_arguments(const struct gw_said *said, const struct gw_call_piece *piece)
+{
+	return (struct span){piece->len ? said->arguments.ptr + piece->at : "", piece->len};
+}
+
+bool gw_is_json(struct span text)
+{
+	json_t *json = json_loadb(text.ptr, text.len, 0, NULL);
+	bool is = json != NULL;
+	json_decref(json);
+	return is;
+}
+
+void gw_call_id_make(const struct gw_meta *meta, uint32_t choice, uint32_t index,
+		     char ret_id[GW_CALL_ID_BYTES])
 {
 	static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
 	uint64_t hash = 14695981039346656037u; /* FNV-1a */
-	for (const char *at = render->meta->id; *at; at++)
+	for (const char *at = meta->id; *at; at++)
 		hash = (hash ^ (unsigned char)*at) * 1099511628211u;
 	hash = (hash ^ choice) * 1099511628211u;
 	hash = (hash ^ index) * 1099511628211u;
 	hash ^= hash >> 29;
-	char id[10] = {0};
-	for (int i = 0; i < 9; i++, hash /= 36)
-		id[i] = digits[hash % 36];
-	buf_print(render->out, "\"id\":\"%s\",\"type\":\"function\",", id);
+	for (unsigned i = 0; i + 1 < GW_CALL_ID_BYTES; i++, hash /= 36)
+		ret_id[i] = digits[hash % 36];
+	ret_id[GW_CALL_ID_BYTES - 1] = 0;
 }
 
-static struct span arguments_of(const struct gw_said *said, size_t at, size_t len)
+static void call_id_print(const struct gw_render *render, uint32_t choice, uint32_t index)
 {
-	return (struct span){len ? said->arguments.ptr + at : "", len};
+	char id[GW_CALL_ID_BYTES];
+	gw_call_id_make(render->meta, choice, index, id);
+	buf_print(render->out, "\"id\":\"%s\",\"type\":\"function\",", id);
 }
 
 static void piece_print(const struct gw_render *render, uint32_t choice, const struct gw_said *said,
@@ -103,7 +160,7 @@ static void piece_print(const struct gw_render *render, uint32_t choice, const s
 		buf_print(out, ",");
 	}
 	buf_print(out, "\"arguments\":");
-	buf_json_string(out, arguments_of(said, piece->at, piece->len));
+	buf_json_string(out, gw_piece_arguments(said, piece));
 	buf_print(out, "}}");
 }
 
@@ -117,8 +174,7 @@ void gw_said_print(const struct gw_render *render, uint32_t choice, const struct
 	}
 	if (said->content.len || silent) {
 		buf_print(out, "%s\"content\":", said->reasoning.len ? "," : "");
-		buf_json_string(out, (struct span){said->content.len ? said->content.ptr : "",
-						   said->content.len});
+		buf_json_string(out, gw_said_content(said));
 	}
 	for (size_t i = 0; i < said->n_pieces; i++) {
 		bool first = i == 0 && !said->reasoning.len && !said->content.len;
@@ -138,36 +194,31 @@ static void call_print(const struct gw_render *render, uint32_t choice, const st
 	buf_print(out, "\"function\":{\"name\":");
 	buf_json_string(out, span_of(piece->name));
 	buf_print(out, ",\"arguments\":");
-	buf_json_string(out, arguments_of(said, piece->at, piece->len));
+	buf_json_string(out, gw_piece_arguments(said, piece));
 	buf_print(out, "}}");
 }
 
-bool gw_message_print(const struct gw_render *render, uint32_t choice, const struct gw_view *view,
-		      struct span text)
+bool gw_message_print(const struct gw_render *render, uint32_t choice, const struct gw_view *view)
 {
-	struct gw_said said = {0};
-	struct gw_speech speech;
+	struct gw_saying saying;
 	struct buf *out = render->out;
-	speech_find(render, view, 0, &speech, &said);
-	gw_speech_feed(&speech, text, &said);
-	gw_speech_end(&speech, &said);
+	gw_say_all(render, view, &saying);
+	const struct gw_said *said = &saying.said;
 	buf_print(out, "\"content\":");
-	if (said.content.len || !said.n_pieces)
-		buf_json_string(out, (struct span){said.content.len ? said.content.ptr : "",
-						   said.content.len});
+	if (said->content.len || !said->n_pieces)
+		buf_json_string(out, gw_said_content(said));
 	else
 		buf_print(out, "null");
-	if (said.reasoning.len) {
+	if (said->reasoning.len) {
 		buf_print(out, ",\"reasoning_content\":");
-		buf_json_string(out, (struct span){said.reasoning.ptr, said.reasoning.len});
+		buf_json_string(out, (struct span){said->reasoning.ptr, said->reasoning.len});
 	}
-	for (size_t i = 0; i < said.n_pieces; i++) {
+	for (size_t i = 0; i < said->n_pieces; i++) {
 		buf_print(out, "%s", i ? "," : ",\"tool_calls\":[");
-		call_print(render, choice, &said, &said.pieces[i]);
+		call_print(render, choice, said, &said->pieces[i]);
 	}
-	buf_print(out, "%s", said.n_pieces ? "]" : "");
-	out->failed |= said.failed;
-	bool called = said.n_pieces > 0;
-	gw_said_free(&said);
+	buf_print(out, "%s", said->n_pieces ? "]" : "");
+	bool called = said->n_pieces > 0;
+	gw_saying_free(render, &saying);
 	return called;
 }

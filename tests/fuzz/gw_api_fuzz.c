@@ -19,6 +19,8 @@ static void check_accepted(const struct gw_request *request, const struct gw_api
 		       (uint32_t)request->stop_ids[i] < limits->n_vocab;
 	for (size_t i = 0; i < request->n_biases; i++)
 		good = good && request->biases[i].value >= -100 && request->biases[i].value <= 100;
+	good = good && (request->endpoint != GW_EMBEDDINGS ||
+			(request->dimensions >= 1 && request->dimensions <= limits->n_embd));
 	for (size_t p = 0; p < request->n_prompts; p++)
 		for (size_t i = 0; i < request->prompts[p].n_ids; i++)
 			good = good && request->prompts[p].ids[i] >= 0 &&
@@ -53,11 +55,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	const struct gw_api_limits limits = {.model_name = "m",
 					     .n_vocab = 1000,
+					     .n_embd = 64,
 					     .ctx = 4096,
 					     .max_choices = 8,
 					     .strict = data[0] & 8,
 					     .trust_request_template = data[0] & 16};
-	enum gw_endpoint endpoint = (enum gw_endpoint)(1u << (data[0] & 7) % 5);
+	enum gw_endpoint endpoint = (enum gw_endpoint)(1u << (data[0] & 7) % 6);
 	struct span body = {(const char *)data + 1, size - 1};
 	if (gw_request_read(endpoint, body, &limits, &request, &err) == SVC_OK)
 		check_accepted(request, &limits);

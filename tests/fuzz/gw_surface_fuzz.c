@@ -9,12 +9,14 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct gw_api_limits limits = {
-	.model_name = "m", .n_vocab = 1000, .ctx = 4096, .max_choices = 4};
+	.model_name = "m", .n_vocab = 1000, .n_embd = 64, .ctx = 4096, .max_choices = 4};
 
 static enum svc_code translate(uint8_t choice, const json_t *body, json_t **ret_chat, bool *ret_raw,
 			       struct svc_err *err)
 {
 	const bool strict = choice & 4;
+	if (choice & 8)
+		return gw_ollama_embed_read(body, strict, ret_chat, err);
 	switch (choice & 3) {
 	case 0:
 		return gw_anthropic_read(body, strict, ret_chat, err);
@@ -58,12 +60,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 						  : svc_fail(&err, SVC_INVALID, __func__,
 							     "the body must be an object");
 	if (code == SVC_OK)
-		code = gw_request_take(raw ? GW_COMPLETIONS : GW_CHAT, chat, &limits, &request,
-				       &err);
+		code = gw_request_take(data[0] & 8 ? GW_EMBEDDINGS
+				       : raw	   ? GW_COMPLETIONS
+						   : GW_CHAT,
+				       chat, &limits, &request, &err);
 	if (code != SVC_OK)
 		check_refused(data[0], &err);
 	else if (request->temperature < 0 || request->temperature > 2 || request->n != 1 ||
-		 (!request->chat.ptr && request->n_prompts != 1))
+		 (!request->chat.ptr && request->n_prompts != 1 && !(data[0] & 8)))
 		abort();
 	gw_request_free(request);
 	json_decref(body);

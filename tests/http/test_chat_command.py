@@ -1,0 +1,92 @@
+"""`lockstep chat` at a terminal: lines are edited, earlier ones found again, also in the next run; pasted text is one turn."""
+
+import os
+import pty
+import re
+import select
+import stat
+import subprocess
+import time
+
+import pytest
+
+from clients import PARIS, QUESTION
+from pipeline import BUILD
+
+UP, LEFT, HOME = "\x1b[A", "\x1b[D", "\x1b[H"
+
+
+class Chat:
+    def __init__(self, pipeline, history, *words):
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [BUILD / "bin/lockstep", "chat", "--url", pipeline.url, "--temperature", "0", "--max-tokens", "12", "--history", history, *words],
+            stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"})
+        os.close(slave)
+        self.text = ""
+        self.wait(r"> \x1b\[K")
+
+    def wait(self, pattern, seconds=60):
+        """Reads until the pattern is there; returns the match and forgets what came up to its end."""
+        end = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.text)):
+            assert time.monotonic() < end, self.text
+            if select.select([self.master], [], [], 0.2)[0]:
+                try:
+                    self.text += os.read(self.master, 65536).decode(errors="replace")
+                except OSError:  # the other end is closed
+                    assert re.search(pattern, self.text), self.text
+        self.text = self.text[found.end():]
+        return found
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def ask(self, keys):
+        """Types the keys and Enter; what was shown of the line at last, and the answer."""
+        self.type(keys + "\r")
+        shown = self.wait(r"(?:\r> ([^\x1b]*)\x1b\[K\r\x1b\[\d+C)+\x1b\[\?2004l\r\n")[1]
+        answer = self.wait(r"((?s:.*?))\r\n\(\d+ tokens, [\d.]+ per second\)")[1]
+        self.wait(r"> \x1b\[K")
+        return shown, answer
+
+    def close(self):
+        self.type("\x04")
+        assert self.process.wait(20) == 0
+        os.close(self.master)
+
+
+def test_lines_are_edited_and_kept(pipeline, tmp_path):
+    history = tmp_path / "made" / "chat"
+    chat = Chat(pipeline, history)
+    # Typed wrong, and put right: an x too many in front, an o at the end.
+    wrong = QUESTION[5:] + "o"
+    assert chat.ask(wrong + "\x7f" + HOME + "What x" + LEFT + "\x1b[3~") == (QUESTION, PARIS)
+    chat.type("half a line\x03")  # Ctrl-C abandons it
+    chat.wait(r"> \x1b\[K")
+    chat.type("/clear\r")
+    chat.wait("conversation is empty")
+    chat.wait(r"> \x1b\[K")
+    assert chat.ask(UP + UP) == (QUESTION, PARIS)
+    chat.close()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600 and history.read_text().splitlines() == [f'"{QUESTION}"', '"/clear"', f'"{QUESTION}"']
+    again = Chat(pipeline, history)
+    assert again.ask(UP) == (QUESTION, PARIS)
+    again.type("/retry\r")
+    assert again.wait(r"((?s:.*?))\r\n\(\d+ tokens")[1].endswith(PARIS)
+    again.close()
+
+
+def test_what_is_pasted_is_one_turn(pipeline, tmp_path):
+    chat = Chat(pipeline, "none")
+    shown, answer = chat.ask("\x1b[200~What is the capital\rof France?\x1b[201~")
+    assert shown == "What is the capital↵of France?" and "Paris" in answer
+    chat.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text, words", [(QUESTION + "\n", PARIS), ("What is the capital \\\nof France?\n", "Paris")])
+def test_without_a_terminal(pipeline, text, words):
+    done = subprocess.run([BUILD / "bin/lockstep", "chat", "--url", pipeline.url, "--temperature", "0", "--max-tokens", "12"],
+                          input=text, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and words in done.stdout and "\x1b" not in done.stdout
