@@ -32,7 +32,9 @@ static enum svc_code parse(const struct opt_source *from, const char *const *wor
 			   struct opt_set **ret_set, enum opt_action *ret_action,
 			   struct svc_err *err)
 {
-	char room[MAX_WORDS][256], *argv[MAX_WORDS + 1] = {room[0]};
+	/* A set points at the words: they stay, as a program's do. */
+	static char room[MAX_WORDS][256];
+	char *argv[MAX_WORDS + 1] = {room[0]};
 	int argc = 1;
 	strcpy(room[0], "program");
 	for (; words[argc - 1]; argc++) {
