@@ -139,13 +139,18 @@ static const struct verb {
 	const char *name;
 	enum svc_code (*run)(const struct opt_set *options, const char *source, const char *target,
 			     struct svc_err *err);
-} verbs[] = {{"inspect", model_inspect}, {"verify", model_verify}, {"convert", model_convert}, {0}};
+} verbs[] = {{"inspect", model_inspect},
+	     {"verify", model_verify},
+	     {"convert", model_convert},
+	     {"import", model_import},
+	     {0}};
 
 int cli_model(int argc, char **argv)
 {
 	const struct opt_source source = {
-		"lockstep model inspect PATH | verify PATH [OTHER] | convert SOURCE TARGET",
-		"what a model file or folder holds; checks it; converts it",
+		"lockstep model inspect PATH | verify PATH [OTHER] | convert SOURCE TARGET | "
+		"import PACK TARGET",
+		"what a model file or folder holds; checks it; converts it; imports a pack",
 		{model_options},
 		true};
 	struct opt_set *options = NULL;
@@ -163,7 +168,7 @@ int cli_model(int argc, char **argv)
 		code = svc_fail(
 			&err, SVC_USAGE, __func__,
 			"usage: lockstep model inspect PATH | verify PATH [OTHER] | convert "
-			"SOURCE TARGET");
+			"SOURCE TARGET | import PACK TARGET");
 	else
 		code = verb->run(options, path, target ? target : "", &err);
 	opt_free(options);

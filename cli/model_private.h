@@ -10,3 +10,5 @@ SVC_CHECKED enum svc_code model_convert(const struct opt_set *options, const cha
 					const char *target, struct svc_err *err);
 SVC_CHECKED enum svc_code model_verify(const struct opt_set *options, const char *source,
 				       const char *target, struct svc_err *err);
+SVC_CHECKED enum svc_code model_import(const struct opt_set *options, const char *source,
+				       const char *target, struct svc_err *err);

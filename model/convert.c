@@ -10,6 +10,7 @@
 
 #include <xxhash.h>
 
+#include "model/convert_private.h"
 #include "model/folder.h"
 #include "model/gguf_write.h"
 #include "model/open.h"
@@ -108,23 +109,28 @@ static enum svc_code write_metadata(const struct gguf *gguf, const char *folder,
 	return code;
 }
 
-static enum svc_code write_tokenizer(const char *source, const struct gguf *gguf,
-				     const char *folder, struct svc_err *err)
+enum svc_code convert_copy_tokenizer(const char *source, const char *folder, struct svc_err *err)
 {
 	static const char *const files[] = {"tokenizer.json",	       "tokenizer_config.json",
 					    "special_tokens_map.json", "chat_template.jinja",
 					    "chat_template.json",      "added_tokens.json"};
-	struct gguf_array tokens;
-	if (gguf_array(gguf, "tokenizer.ggml.tokens", &tokens))
-		return write_metadata(gguf, folder, err);
 	enum svc_code code = SVC_OK;
 	for (size_t i = 0; i < sizeof files / sizeof *files && code == SVC_OK; i++)
 		code = copy_file(source, folder, files[i], err);
 	return code;
 }
 
-static enum svc_code write_configs(const struct hf_config *config, const char *folder,
-				   struct svc_err *err)
+static enum svc_code write_tokenizer(const char *source, const struct gguf *gguf,
+				     const char *folder, struct svc_err *err)
+{
+	struct gguf_array tokens;
+	return gguf_array(gguf, "tokenizer.ggml.tokens", &tokens)
+		       ? write_metadata(gguf, folder, err)
+		       : convert_copy_tokenizer(source, folder, err);
+}
+
+enum svc_code convert_write_configs(const struct hf_config *config, const char *folder,
+				    struct svc_err *err)
 {
 	struct buf text = {0};
 	hf_config_to_json(config, true, &text);
@@ -150,7 +156,7 @@ static enum svc_code write_folder(const char *source, const struct gguf *gguf,
 {
 	if (mkdir(partial, 0777) != 0 && errno != EEXIST)
 		return svc_fail_errno(err, "convert", "cannot create %s", partial);
-	enum svc_code code = write_configs(config, partial, err);
+	enum svc_code code = convert_write_configs(config, partial, err);
 	return code == SVC_OK ? write_tokenizer(source, gguf, partial, err) : code;
 }
 

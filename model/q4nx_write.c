@@ -9,34 +9,19 @@
 #include "base/f16.h"
 #include "model/gguf_block.h"
 #include "model/hf_names.h"
+#include "model/q4nx_file.h"
 #include "model/q4nx_form.h"
 #include "model/q4nx_make.h"
-
-/* A tensor on both sides of the plan: the safetensors entry and how it is made. */
-struct item {
-	struct safetensors_tensor entry;
-	struct draft_tensor tensor;
-};
 
 struct plan {
 	const struct gguf *gguf;
 	const struct hf_config *config;
 	enum q4nx_policy policy;
-	struct item *items;
+	struct q4nx_item *items;
 	size_t n;
 	struct draft *draft;
 	struct svc_err *err;
 };
-
-/* An item's name lies in the item, which moves while it is sorted. */
-static int item_order(const void *a, const void *b)
-{
-	const struct item *first = a, *second = b;
-	struct safetensors_tensor x = first->entry, y = second->entry;
-	x.name = span_of(first->tensor.name);
-	y.name = span_of(second->tensor.name);
-	return safetensors_file_order(&x, &y);
-}
 
 static int form_of(const struct plan *plan, uint32_t type)
 {
@@ -72,7 +57,7 @@ static enum safetensors_dtype vector_dtype(const struct q4nx_recipe *r)
 static enum svc_code add(struct plan *plan, const struct q4nx_recipe *recipe, const char *name,
 			 bool is_matrix)
 {
-	struct item *item = &plan->items[plan->n];
+	struct q4nx_item *item = &plan->items[plan->n];
 	struct q4nx_recipe *r = arena_alloc(&plan->draft->arena, sizeof *r);
 	if (!r)
 		return svc_fail(plan->err, SVC_NO_MEMORY, "q4nx_draft", "no memory for a tensor");
@@ -174,35 +159,6 @@ static enum svc_code add_tensor(struct plan *plan, const struct gguf_tensor *sou
 	return add(plan, &r, name, what->is_matrix);
 }
 
-static enum svc_code arrange(struct plan *plan)
-{
-	struct draft *draft = plan->draft;
-	struct safetensors_tensor *entries = calloc(plan->n + 1, sizeof *entries);
-	draft->tensors = calloc(plan->n + 1, sizeof *draft->tensors);
-	if (!entries || !draft->tensors) {
-		free(entries);
-		return svc_fail(plan->err, SVC_NO_MEMORY, "q4nx_draft",
-				"no memory for the directory");
-	}
-	qsort(plan->items, plan->n, sizeof *plan->items, item_order);
-	for (size_t i = 0; i < plan->n; i++) {
-		draft->tensors[i] = plan->items[i].tensor;
-		entries[i] = plan->items[i].entry;
-		entries[i].name = span_of(draft->tensors[i].name);
-	}
-	draft->n = plan->n;
-	safetensors_header(entries, plan->n, &draft->head);
-	free(entries);
-	draft->total_bytes = draft->head.len;
-	for (size_t i = 0; i < draft->n; i++) {
-		draft->tensors[i].offset = draft->total_bytes;
-		draft->total_bytes += draft->tensors[i].size_bytes;
-	}
-	return draft->head.failed ? svc_fail(plan->err, SVC_NO_MEMORY, "q4nx_draft",
-					     "no memory for the header")
-				  : SVC_OK;
-}
-
 enum svc_code q4nx_draft(const struct gguf *gguf, const struct hf_config *config,
 			 enum q4nx_policy policy, struct draft *ret_draft, struct svc_err *err)
 {
@@ -222,7 +178,7 @@ enum svc_code q4nx_draft(const struct gguf *gguf, const struct hf_config *config
 	for (size_t i = 0; i < count && code == SVC_OK; i++)
 		code = add_tensor(&plan, gguf_tensor_at(gguf, i));
 	if (code == SVC_OK)
-		code = arrange(&plan);
+		code = q4nx_arrange(plan.items, plan.n, &draft, err);
 	free(plan.items);
 	if (code == SVC_OK)
 		*ret_draft = draft;
