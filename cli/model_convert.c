@@ -7,6 +7,7 @@
 #include "cli/progress.h"
 #include "model/convert.h"
 #include "model/folder.h"
+#include "tokenizer/tok_write.h"
 
 static enum q4nx_answer answer(const struct opt_set *options, const char *name, const char *first)
 {
@@ -14,6 +15,17 @@ static enum q4nx_answer answer(const struct opt_set *options, const char *name, 
 	if (strcmp(word, "auto") == 0)
 		return Q4NX_UNKNOWN;
 	return strcmp(word, first) == 0 ? Q4NX_FIRST : Q4NX_SECOND;
+}
+
+/* For other programs; this one reads metadata.gguf. So a vocabulary that has no such form is no
+ * error. */
+static enum svc_code write_tokenizer(const char *source, const char *folder, struct svc_err *err)
+{
+	enum svc_code code = tok_write_folder(source, folder, err);
+	if (code != SVC_UNSUPPORTED && code != SVC_BAD_MODEL)
+		return code;
+	fprintf(stderr, "no tokenizer.json: %s\n", err->msg);
+	return SVC_OK;
 }
 
 enum svc_code model_convert(const struct opt_set *options, const char *source, const char *target,
@@ -36,7 +48,8 @@ enum svc_code model_convert(const struct opt_set *options, const char *source, c
 		.hints = {answer(options, "q8", "a"), answer(options, "scales", "group")},
 		.policy = strcmp(opt_string(options, "quantise"), "q4") == 0 ? Q4NX_FOUR_BITS
 									     : Q4NX_FINE,
-		.progress = {progress_show, &bar}};
+		.progress = {progress_show, &bar},
+		.write_tokenizer = write_tokenizer};
 	enum svc_code code = to_gguf ? convert_to_gguf(source, target, &how, &result, err)
 				     : convert_to_q4nx(source, target, &how, &result, err);
 	progress_end(&bar);

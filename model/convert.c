@@ -121,12 +121,16 @@ enum svc_code convert_copy_tokenizer(const char *source, const char *folder, str
 }
 
 static enum svc_code write_tokenizer(const char *source, const struct gguf *gguf,
-				     const char *folder, struct svc_err *err)
+				     const char *folder, const struct convert_options *options,
+				     struct svc_err *err)
 {
 	struct gguf_array tokens;
-	return gguf_array(gguf, "tokenizer.ggml.tokens", &tokens)
-		       ? write_metadata(gguf, folder, err)
-		       : convert_copy_tokenizer(source, folder, err);
+	if (!gguf_array(gguf, "tokenizer.ggml.tokens", &tokens))
+		return convert_copy_tokenizer(source, folder, err);
+	enum svc_code code = write_metadata(gguf, folder, err);
+	if (code == SVC_OK && options->write_tokenizer)
+		code = options->write_tokenizer(source, folder, err);
+	return code;
 }
 
 enum svc_code convert_write_configs(const struct hf_config *config, const char *folder,
@@ -152,12 +156,12 @@ enum svc_code convert_write_configs(const struct hf_config *config, const char *
 
 static enum svc_code write_folder(const char *source, const struct gguf *gguf,
 				  const struct hf_config *config, const char *partial,
-				  struct svc_err *err)
+				  const struct convert_options *options, struct svc_err *err)
 {
 	if (mkdir(partial, 0777) != 0 && errno != EEXIST)
 		return svc_fail_errno(err, "convert", "cannot create %s", partial);
 	enum svc_code code = convert_write_configs(config, partial, err);
-	return code == SVC_OK ? write_tokenizer(source, gguf, partial, err) : code;
+	return code == SVC_OK ? write_tokenizer(source, gguf, partial, options, err) : code;
 }
 
 /* The weights come last: with them the folder is whole. */
@@ -177,7 +181,7 @@ static enum svc_code write_q4nx(const char *source, const struct gguf *gguf, con
 		code = q4nx_draft(gguf, &config, options->policy, &draft, err);
 	if (code != SVC_OK)
 		return code;
-	code = write_folder(source, gguf, &config, partial, err);
+	code = write_folder(source, gguf, &config, partial, options, err);
 	unlink(weights); /* whole, but its folder never got its name: another source, perhaps */
 	if (code == SVC_OK)
 		code = draft_write(&draft, weights, stamp_of(source), &options->progress, &kept,

@@ -77,8 +77,7 @@ static enum svc_code read_special_tokens(struct tok *tok, const json_t *config, 
 	return SVC_OK;
 }
 
-static enum svc_code read_generation_config(struct tok *tok, const json_t *config,
-					    struct svc_err *err)
+static enum svc_code read_ends(struct tok *tok, const json_t *config, struct svc_err *err)
 {
 	const json_t *eos = json_object_get(config, "eos_token_id");
 	size_t n = json_is_array(eos) ? json_array_size(eos) : json_is_number(eos);
@@ -130,7 +129,8 @@ enum svc_code tok_json_config(struct tok *tok, const char *folder, struct svc_er
 		enum svc_code (*read)(struct tok *, const json_t *, struct svc_err *);
 	} files[] = {{"tokenizer_config.json", read_tokenizer_config},
 		     {"special_tokens_map.json", read_special_tokens},
-		     {"generation_config.json", read_generation_config},
+		     {"generation_config.json", read_ends},
+		     {"config.json", read_ends},
 		     {"chat_template.json", read_template_json}};
 	char path[4200];
 	enum svc_code code = SVC_OK;

@@ -74,6 +74,18 @@ bool tok_split_by_regex(struct span regex, struct tok_splitter *ret_splitter)
 	return false;
 }
 
+const char *tok_split_regex(const struct tok_splitter *splitter)
+{
+	for (size_t i = 0; i < sizeof known_regexes / sizeof *known_regexes; i++) {
+		const struct tok_splitter *known = &known_regexes[i].splitter;
+		if (known->kind == splitter->kind && known->digits == splitter->digits &&
+		    known->marks == splitter->marks &&
+		    known->contractions == splitter->contractions)
+			return known_regexes[i].regex;
+	}
+	return NULL;
+}
+
 /* A family of GGUF pre-tokenizers, as the models' own tokenizer.json has them. */
 static const struct family {
 	const char *name;

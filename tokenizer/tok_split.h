@@ -45,3 +45,5 @@ size_t tok_split_next(const struct tok_splitter *splitter, struct span text, siz
 /* The splitter of a regular expression as tokenizer.json spells it; false: not one of those known.
  */
 bool tok_split_by_regex(struct span regex, struct tok_splitter *ret_splitter);
+/* And the inverse; NULL: none stands for it. */
+const char *tok_split_regex(const struct tok_splitter *splitter);

@@ -3,18 +3,22 @@ whole Llama-3.2-1B's shape."""
 
 import json
 import os
+import pathlib
 import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 
 import numpy as np
 import pytest
 
-from make_pack import NAMES, NORMS, SHAPES, embedding_rows, layout_of, sizes, strips, vector, write_pack
 from model_files import ENGINE, LOCKSTEP, model
 from test_formats import read
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+from make_pack import NAMES, NORMS, SHAPES, embedding_rows, layout_of, sizes, strips, vector, write_pack  # noqa: E402
 
 SMALL = SHAPES["small"]
 
