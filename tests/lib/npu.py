@@ -58,6 +58,8 @@ class SoftNpu:
     def __init__(self, folder):
         self.root, self.build = make_root()
         self.folder, self.faults, self.socket = folder, folder / "faults", folder / "npu.sock"
+        self.node = folder / "accel0"
+        self.node.touch()
         self.log = open(folder / "softnpu.log", "wb")
         self.start()
 
@@ -67,7 +69,7 @@ class SoftNpu:
         until(self.socket.exists, 20, "the software NPU")
 
     def env(self, **more):
-        return {**os.environ, "NPU_BIND": f"{self.folder}:{pipelines.MODELS}", **more}
+        return {**os.environ, "NPU_BIND": f"{self.folder}:{pipelines.MODELS}", "NPU_NODE_FILE": str(self.node), **more}
 
     def inside(self, *words):
         return [str(word) for word in (XRT / "in-root", self.root, self.build, *words)]
