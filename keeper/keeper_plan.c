@@ -15,7 +15,7 @@ const struct opt keeper_options[] = {
 	{"model", OPT_STRING, "", 0, 0, NULL, "GGUF file, or folder of safetensors or Q4NX"},
 	{"model-name", OPT_STRING, "", 0, 0, NULL,
 	 "name under which it is served; default: the model's own"},
-	{"family", OPT_CHOICE, "a16-v1", 0, 0, "a16-v1|a16-kv8-v1|a8-v1|f32-v1",
+	{"family", OPT_CHOICE, "a16-v1", 0, 0, "a16-v1|a16-kv8-v1|a8-v1|b16-v1|f32-v1",
 	 "arithmetic family (docs/arithmetic.md)"},
 	{"ctx", OPT_INT, "0", 0, 1048576, NULL,
 	 "positions of one sequence; 0: the model's, at most 8192"},

@@ -130,6 +130,7 @@ uint32_t ahead_append(struct worker *worker, struct engine_seq *step, int32_t *t
 			.pos = ahead->n_kv,
 			.pages = ahead->pages,
 			.n_pages = ahead->n_pages,
+			.settled = true, /* I have just passed it on */
 			.n_logits = 1,
 			.logits = run_logits(run, ahead->row, (ahead->n_kv + 1) & 1),
 			.logits_stride = run->n_vocab,

@@ -62,6 +62,7 @@ static uint32_t build_step(struct worker *worker)
 			.pos = sequence->n_kv,
 			.pages = sequence->pages,
 			.n_pages = sequence->n_pages,
+			.settled = sequence->settled,
 			.n_logits = wants_logits(sequence),
 			.logits = run_logits(run, sequence->row, after & 1),
 			.logits_stride = run->n_vocab,
@@ -142,6 +143,7 @@ static void commit(struct worker *worker, uint32_t index, const struct engine_se
 	if (pool_is_wanted(sequence))
 		pool_commit(worker, sequence, step);
 	sequence->n_kv += sequence->n_take;
+	sequence->settled = true;
 	uint64_t now = svc_now_us();
 	if (sample && atomic_load(&body->first_us) == 0)
 		atomic_store(&body->first_us, now);

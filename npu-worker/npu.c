@@ -1,7 +1,12 @@
 /* Where the worker computes: on an NPU that can, or on the host. */
+#include <inttypes.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/log.h"
+#include "npu-worker/device/backoff.h"
+#include "npu-worker/device/layers.h"
 #include "npu-worker/device/products.h"
 #include "npu-worker/worker_private.h"
 
@@ -25,6 +30,28 @@ enum svc_code npu_look(const struct svc *svc, bool *ret_wanted, struct svc_err *
 	return code;
 }
 
+/* A device that failed again and again is left alone for a while: SVC_NO_DEVICE where the host may
+ * compute instead, otherwise waited for. */
+static enum svc_code let_rest(struct svc *svc, struct svc_err *err)
+{
+	struct inc_entry *me = &svc->run.ctl->incs[svc->run.me];
+	uint64_t pause_us = (uint64_t)opt_int(svc->options, "device-pause-ms") * 1000;
+	uint64_t until = backoff_until(svc->run.bulk_dir, svc_now_us(), pause_us);
+	if (!until)
+		return SVC_OK;
+	if (strcmp(opt_string(svc->options, "device"), "auto") == 0)
+		return svc_fail(err, SVC_NO_DEVICE, __func__,
+				"the NPU failed %d times within a minute and is left alone",
+				BACKOFF_FAILURES);
+	log_warn("the NPU failed %d times within a minute: it is left alone for %" PRIu64 " ms",
+		 BACKOFF_FAILURES, (until - svc_now_us()) / 1000);
+	atomic_store(&me->npu_pause_us, until);
+	while (svc_now_us() < until && svc_beat(svc))
+		usleep(20000);
+	atomic_store(&me->npu_pause_us, 0);
+	return SVC_OK;
+}
+
 static enum svc_code open_products(struct worker *worker, struct products **ret_products,
 				   struct svc_err *err)
 {
@@ -34,8 +61,14 @@ static enum svc_code open_products(struct worker *worker, struct products **ret_
 		.module = opt_string(svc->options, "xrt-module"),
 		.kernels = opt_string(svc->options, "kernels"),
 		.family = svc->run.ctl->config.family,
+		.dir = svc->run.bulk_dir,
 		.region = (char *)worker->weights.base + WEIGHTS_OFFSET,
 		.region_bytes = worker->weights.bytes - WEIGHTS_OFFSET,
+		.pages = svc->run.pages.base,
+		.pages_bytes = svc->run.pages.bytes,
+		.page_bytes = svc->run.page_bytes,
+		.logits = svc->run.logits.base,
+		.logits_bytes = svc->run.logits.bytes,
 		.limit_us = (uint64_t)opt_int(svc->options, "device-limit-ms") * 1000,
 		.beat = on_beat,
 		.context = svc,
@@ -48,19 +81,30 @@ static enum svc_code open_products(struct worker *worker, struct products **ret_
 	return code;
 }
 
+static void log_opened(const struct products *products)
+{
+	const struct layers *layers = products_layers(products);
+	log_info("NPU: %s on the device, weights %s%s", layers ? "layers" : "products",
+		 products_shares_weights(products) ? "in place" : "copied",
+		 !layers			  ? ""
+		 : layers_counts(layers).in_place ? ", KV pages and logits in place"
+						  : ", KV pages and logits copied");
+}
+
 enum svc_code npu_open(struct worker *worker, struct svc_err *err)
 {
 	const char *device = opt_string(worker->svc->options, "device");
 	struct products *products = NULL;
 	if (strcmp(device, "host") == 0)
 		return SVC_OK;
-	enum svc_code code = open_products(worker, &products, err);
+	enum svc_code code = let_rest(worker->svc, err);
+	if (code == SVC_OK)
+		code = open_products(worker, &products, err);
 	if (code == SVC_OK) {
 		const struct engine_executor executor = products_executor(products);
 		engine_set_executor(worker->engine, &executor);
 		worker->products = products;
-		log_info("NPU: products on the device, weights %s",
-			 products_shares_weights(products) ? "in place" : "copied");
+		log_opened(products);
 		return SVC_OK;
 	}
 	if (strcmp(device, "xrt") == 0) {
@@ -73,6 +117,14 @@ enum svc_code npu_open(struct worker *worker, struct svc_err *err)
 
 void npu_close(struct worker *worker)
 {
+	const struct layers *layers = worker->products ? products_layers(worker->products) : NULL;
+	if (layers) {
+		const struct layers_counts n = layers_counts(layers);
+		log_info("NPU: %" PRIu64 " passes, one list of runs each; %" PRIu64
+			 " of them with positions prepared while the one before ran; %" PRIu64
+			 " sets of instruction streams derived",
+			 n.passes, n.prepared, n.derived);
+	}
 	products_close(worker->products);
 	worker->products = NULL;
 }

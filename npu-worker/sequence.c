@@ -163,6 +163,7 @@ bool sequence_open(struct worker *worker, uint32_t slot, struct slot_state mine,
 		return false;
 	}
 	leave_what_is_written(worker, sequence);
+	sequence->settled = sequence->n_kv && atomic_load(&body->worker) == svc->run.me;
 	atomic_store(&body->worker, svc->run.me);
 	sequence->row = row_take(&svc->run, slot, sequence->state, atomic_load(&body->row) - 1);
 	if (sequence->row == PAGE_NONE) {

@@ -18,6 +18,8 @@ static const struct opt worker_options[] = {
 	 "path of liblockstep-xrt.so; default: beside the program, then the loader's places"},
 	{"device-limit-ms", OPT_INT, "5000", 100, 600000, NULL,
 	 "an NPU that takes longer for one dispatch has failed"},
+	{"device-pause-ms", OPT_INT, "30000", 0, 600000, NULL,
+	 "how long an NPU that failed three times within a minute is left alone"},
 	{"threads", OPT_INT, "0", 0, 256, NULL, "compute threads; 0: one per core, at most 16"},
 	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512|amx",
 	 "instruction set; all give the same bits"},

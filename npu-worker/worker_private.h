@@ -33,6 +33,7 @@ struct sequence {
 	uint32_t n_pages;
 	uint32_t *pages; /* private copy of the page table, [pages_per_sequence] */
 	uint32_t n_take; /* positions of this step */
+	bool settled;	 /* its pages are as my engine left them (engine_seq) */
 	/* Its next position was computed before its token was drawn (ahead.c), with this result. */
 	bool computed;
 	enum svc_code status;

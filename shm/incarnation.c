@@ -163,6 +163,7 @@ enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t ins
 	entry->pid = (int32_t)getpid();
 	entry->started_us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 	entry->family_hash = run->ctl->config.family_hash;
+	atomic_store(&entry->npu_pause_us, 0);
 	atomic_store(&entry->beat, 1);
 	for (size_t i = 0; i < sizeof entry->gauge / sizeof *entry->gauge; i++)
 		atomic_store(&entry->gauge[i], 0);

@@ -72,7 +72,10 @@ struct inc_entry {
 	int32_t pid;	      /* for people and status only: never identity */
 	uint64_t started_us;  /* CLOCK_REALTIME */
 	uint64_t family_hash; /* workers: arithmetic family; only the same may take over */
-	uint8_t pad0[24];
+	/* Workers: CLOCK_MONOTONIC until which a failing NPU is left alone, before it is ready; 0:
+	 * it isn't. */
+	_Atomic uint64_t npu_pause_us;
+	uint8_t pad0[16];
 	/* Written by its process, all the time. */
 	_Atomic uint64_t beat; /* counts work done, at least every 100 ms */
 	_Atomic uint64_t

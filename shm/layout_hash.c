@@ -76,6 +76,7 @@ static const uint32_t layout[] = {
 	AT(inc_entry, status),
 	AT(inc_entry, instance),
 	AT(inc_entry, family_hash),
+	AT(inc_entry, npu_pause_us),
 	AT(inc_entry, beat),
 	AT(inc_entry, handed),
 	AT(inc_entry, gauge),

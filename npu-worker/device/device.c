@@ -14,7 +14,7 @@
 
 #include "npu-worker/device/device_private.h"
 
-enum { MAX_RUNS = 8, POLL_US = 50 };
+enum { MAX_RUNS = DEVICE_MAX_RUNS, POLL_US = 50 };
 enum { STATE_COMPLETED = 4, STATE_ERROR, STATE_ABORT, STATE_SUBMITTED, STATE_TIMEOUT };
 
 #define MODULE_NAME "liblockstep-xrt.so"

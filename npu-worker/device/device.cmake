@@ -1,5 +1,6 @@
 # The NPU: what the worker needs to look for one is always there; the module over XRT is built where libxrt-dev is.
-lockstep_room(device SOURCES device/probe.c device/device.c device/manifest.c device/products.c
+lockstep_room(device SOURCES device/probe.c device/device.c device/manifest.c device/manifest_stream.c device/products.c
+	device/area.c device/layers.c device/layers_work.c device/backoff.c
 	USES base engine jansson libxxhash)
 target_link_libraries(lockstep_device PUBLIC ${CMAKE_DL_LIBS})
 pkg_check_modules(pc_xrt QUIET IMPORTED_TARGET xrt)
@@ -16,3 +17,4 @@ endif()
 lockstep_test(manifest_test SOURCES device/manifest_test.c USES device)
 lockstep_fuzz(manifest_fuzz SOURCES ${CMAKE_SOURCE_DIR}/tests/fuzz/manifest_fuzz.c USES device
 	CORPUS ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/manifest)
+lockstep_test(backoff_test SOURCES device/backoff_test.c USES device)

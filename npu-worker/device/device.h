@@ -11,7 +11,7 @@
 struct device;
 struct device_buffer;
 
-enum { DEVICE_ARGS = 3 };
+enum { DEVICE_ARGS = 3, DEVICE_MAX_RUNS = 320 };
 
 struct device_options {
 	const char *module;  /* path of liblockstep-xrt.so; "": beside the program, then the
@@ -57,7 +57,7 @@ struct device_run {
 	uint32_t n_words;
 	struct device_buffer *args[DEVICE_ARGS];
 };
-/* Starts the runs as one unit, in order. n: 1 to 8. */
+/* Starts the runs as one unit, in order. n: 1 to DEVICE_MAX_RUNS. */
 SVC_CHECKED enum svc_code device_submit(struct device *device, const struct device_run *runs,
 					uint32_t n, struct svc_err *err);
 /* Waits for what was submitted. SVC_DEVICE: it ended otherwise than completed (reset after a hang,

@@ -1,4 +1,4 @@
-#include "npu-worker/device/manifest.h"
+#include "npu-worker/device/manifest_private.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,80 +7,7 @@
 
 #include <xxhash.h>
 
-#define BAD(err, ...) svc_fail(err, SVC_NO_DEVICE, "manifest", __VA_ARGS__)
-
 enum { MAX_PROGRAM_BYTES = 256 << 20 };
-
-static bool read_u32(const json_t *object, const char *name, uint32_t high, uint32_t *ret)
-{
-	const json_t *value = json_object_get(object, name);
-	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-	    json_integer_value(value) > (json_int_t)high)
-		return false;
-	*ret = (uint32_t)json_integer_value(value);
-	return true;
-}
-
-static bool read_text(const json_t *object, const char *name, char *out, size_t size)
-{
-	const char *text = json_string_value(json_object_get(object, name));
-	return text && text[0] && snprintf(out, size, "%s", text) < (int)size;
-}
-
-static bool read_rules(const json_t *rules, bool block, struct manifest_product *p)
-{
-	size_t i;
-	const json_t *rule;
-	json_array_foreach(rules, i, rule)
-	{
-		struct manifest_rule *r = &p->rules[p->n_rules];
-		if (p->n_rules == MANIFEST_MAX_RULES)
-			return false;
-		r->tokens = 1;
-		if (!read_u32(rule, "word", p->n_words - 1, &r->word) ||
-		    !read_u32(rule, "step", UINT32_MAX, &r->step) ||
-		    (block && (!read_u32(rule, "tokens", 1 << 20, &r->tokens) || !r->tokens)))
-			return false;
-		p->n_rules++;
-	}
-	return true;
-}
-
-static bool read_words(const json_t *words, struct manifest_product *p)
-{
-	p->n_words = (uint32_t)json_array_size(words);
-	if (json_array_size(words) == 0 || json_array_size(words) > MANIFEST_MAX_WORDS)
-		return false;
-	for (uint32_t i = 0; i < p->n_words; i++) {
-		const json_t *word = json_array_get(words, i);
-		if (!json_is_integer(word) || json_integer_value(word) < 0 ||
-		    json_integer_value(word) > (json_int_t)UINT32_MAX)
-			return false;
-		p->words[i] = (uint32_t)json_integer_value(word);
-	}
-	return true;
-}
-
-static bool read_product(const json_t *object, struct manifest_product *p)
-{
-	char type[16];
-	bool known = false;
-	if (!read_text(object, "type", type, sizeof type))
-		return false;
-	for (uint32_t t = 0; t < 64 && !known; t++) {
-		const char *name = gguf_tensor_type_name(t);
-		known = name && strcmp(name, type) == 0;
-		p->type = t;
-	}
-	return known && read_u32(object, "rows", 1 << 24, &p->rows) && p->rows &&
-	       read_u32(object, "cols", 1 << 24, &p->cols) && p->cols &&
-	       read_words(json_object_get(object, "words"), p) &&
-	       read_rules(json_object_get(object, "linear"), false, p) &&
-	       read_rules(json_object_get(object, "block"), true, p) &&
-	       read_u32(object, "weights", p->n_words - 1, &p->weights) &&
-	       p->weights + 1 < p->n_words &&
-	       read_u32(object, "output", p->n_words - 1, &p->output);
-}
 
 static enum svc_code read_products(const json_t *list, struct manifest *m, struct svc_err *err)
 {
@@ -91,7 +18,7 @@ static enum svc_code read_products(const json_t *list, struct manifest *m, struc
 	if (!m->products)
 		return svc_fail(err, SVC_NO_MEMORY, "manifest", "out of memory");
 	for (size_t i = 0; i < n; i++) {
-		if (!read_product(json_array_get(list, i), &m->products[i]))
+		if (!manifest_read_product(json_array_get(list, i), &m->products[i]))
 			return BAD(err,
 				   "products[%zu] needs type, rows, cols, words (1 to %d), rules "
 				   "within "
@@ -107,19 +34,23 @@ static enum svc_code read_fields(const json_t *root, const char *folder, struct 
 {
 	char program[256];
 	uint32_t format = 0;
-	if (!read_u32(root, "format", UINT32_MAX, &format) || format != 1)
+	if (!manifest_u32(root, "format", UINT32_MAX, &format) || format != 1)
 		return BAD(err, "format is %u; 1 is supported", format);
-	if (!read_text(root, "program", program, sizeof program) || strchr(program, '/'))
+	if (!manifest_text(root, "program", program, sizeof program) || strchr(program, '/'))
 		return BAD(err, "program is not the name of a file in the folder");
 	if (snprintf(m->program, sizeof m->program, "%s/%s", folder, program) >=
 	    (int)sizeof m->program)
 		return BAD(err, "the folder's path is too long");
-	if (!read_text(root, "kernel", m->kernel, sizeof m->kernel) ||
-	    !read_text(root, "family", m->family, sizeof m->family))
+	if (!manifest_text(root, "kernel", m->kernel, sizeof m->kernel) ||
+	    !manifest_text(root, "family", m->family, sizeof m->family))
 		return BAD(err, "kernel and family must be names");
-	if (!read_u32(root, "max_tokens", 4096, &m->max_tokens) || !m->max_tokens)
+	if (!manifest_u32(root, "max_tokens", 4096, &m->max_tokens) || !m->max_tokens)
 		return BAD(err, "max_tokens is not from 1 to 4096");
-	return read_products(json_object_get(root, "products"), m, err);
+	const json_t *products = json_object_get(root, "products");
+	enum svc_code code = manifest_read_layers(root, m, err);
+	if (code != SVC_OK || (!products && m->n_layers))
+		return code;
+	return read_products(products, m, err);
 }
 
 static enum svc_code check_program(const json_t *root, const struct manifest *m,
@@ -137,7 +68,7 @@ static enum svc_code check_program(const json_t *root, const struct manifest *m,
 			 (uint64_t)XXH3_64bits(bytes, (size_t)size));
 	free(bytes);
 	fclose(file);
-	if (read_text(root, "xxh3", wanted, sizeof wanted) && strcmp(found, wanted) == 0)
+	if (manifest_text(root, "xxh3", wanted, sizeof wanted) && strcmp(found, wanted) == 0)
 		return SVC_OK;
 	return BAD(err, "program %s has XXH3 %s, the manifest says %s: they don't belong together",
 		   m->program, found, wanted);
@@ -181,8 +112,11 @@ enum svc_code manifest_open(const char *folder, struct manifest **ret_manifest, 
 
 struct manifest *manifest_close(struct manifest *manifest)
 {
-	if (manifest)
+	if (manifest) {
 		free(manifest->products);
+		free(manifest->layers);
+		free(manifest->head);
+	}
 	free(manifest);
 	return NULL;
 }
@@ -208,17 +142,21 @@ void manifest_list(const struct manifest *manifest, char *text, size_t size)
 				 gguf_tensor_type_name(p->type), p->rows, p->cols);
 		at += n > 0 ? (size_t)n : 0;
 	}
+	for (uint32_t i = 0; i < manifest->n_layers && at < size; i++) {
+		const struct manifest_shape *s = &manifest->layers[i].shape;
+		int n = snprintf(text + at, size - at,
+				 "%slayers of %u wide, ffn %u, %u heads and %u of keys, each %u",
+				 at ? ", " : "", s->embd, s->ffn, s->heads, s->kv_heads,
+				 s->head_dim);
+		at += n > 0 ? (size_t)n : 0;
+	}
 }
 
-void manifest_stream(const struct manifest_product *product, uint32_t tokens,
-		     uint64_t weights_offset, uint32_t output_offset, uint32_t *ret_words)
+const struct manifest_layer *manifest_find_layer(const struct manifest *manifest,
+						 const struct manifest_shape *shape)
 {
-	memcpy(ret_words, product->words, product->n_words * sizeof *ret_words);
-	for (uint32_t i = 0; i < product->n_rules; i++) {
-		const struct manifest_rule *r = &product->rules[i];
-		ret_words[r->word] += (tokens - 1) / r->tokens * r->step;
-	}
-	ret_words[product->weights] = (uint32_t)weights_offset;
-	ret_words[product->weights + 1] = (uint32_t)(weights_offset >> 32);
-	ret_words[product->output] = output_offset;
+	for (uint32_t i = 0; i < manifest->n_layers; i++)
+		if (memcmp(&manifest->layers[i].shape, shape, sizeof *shape) == 0)
+			return &manifest->layers[i];
+	return NULL;
 }

@@ -78,7 +78,7 @@ static void test_streams(void **unused)
 	static const uint32_t tokens[] = {1, 2, 16, 17, 64}, linear[] = {1, 3, 31, 33, 127},
 			      block[] = {100, 100, 100, 105, 115};
 	for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
-		manifest_stream(p, tokens[i], UINT64_C(0x500000006), 77, words);
+		manifest_product_words(p, tokens[i], UINT64_C(0x500000006), 77, words);
 		const uint32_t wanted[] = {7, linear[i], block[i], 6, 5, 77};
 		assert_memory_equal(words, wanted, sizeof wanted);
 	}

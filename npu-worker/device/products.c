@@ -3,9 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "npu-worker/device/backoff.h"
+#include "npu-worker/device/layers.h"
 
 enum { MAX_MATRICES = 3, ALIGNMENT = 64 };
 
@@ -13,9 +16,10 @@ struct products {
 	struct products_options options;
 	struct manifest *manifest;
 	struct device *device;
-	struct device_buffer *weights, *acts, *output, *streams[MAX_MATRICES];
-	size_t output_bytes;
-	bool shared;
+	struct area weights;
+	struct layers *layers; /* NULL: products */
+	struct device_buffer *acts, *output, *streams[MAX_MATRICES];
+	size_t acts_bytes, output_bytes;
 };
 
 static size_t aligned(size_t bytes)
@@ -50,6 +54,11 @@ static enum svc_code check_plan(const struct products *products, const struct pl
 	uint32_t tokens = products->manifest->max_tokens;
 	bool own_head = plan_find(plan, PART_OUTPUT, 0) != NULL;
 	*ret_acts = *ret_output = ALIGNMENT;
+	if (strcmp(products->options.family, "a16-v1") != 0)
+		return svc_fail(err, SVC_NO_DEVICE, __func__,
+				"%s has no layers for this model; single products are for the "
+				"family a16-v1, the run serves %s",
+				products->options.kernels, products->options.family);
 	for (uint32_t i = 0; i < plan->n_parts; i++) {
 		const struct plan_part *part = &plan->parts[i];
 		const struct kernels_matrix matrix = {part->type, part->rows, part->cols, NULL};
@@ -70,29 +79,11 @@ static enum svc_code check_plan(const struct products *products, const struct pl
 	return SVC_OK;
 }
 
-/* Once, for the life of the process. */
-static enum svc_code map_weights(struct products *products, struct svc_err *err)
-{
-	const struct products_options *o = &products->options;
-	enum svc_code code = device_buffer_wrap(products->device, o->region, o->region_bytes,
-						&products->weights, err);
-	products->shared = code == SVC_OK;
-	if (code == SVC_UNSUPPORTED) {
-		log_info("NPU: %s; the weights are copied", err->msg);
-		code = device_buffer_new(products->device, DEVICE_DATA, o->region_bytes,
-					 &products->weights, err);
-		if (code == SVC_OK)
-			memcpy(device_buffer_memory(products->weights), o->region, o->region_bytes);
-	}
-	if (code == SVC_OK)
-		code = device_sync(products->weights, DEVICE_TO, 0, o->region_bytes, err);
-	return code;
-}
-
-static enum svc_code make_buffers(struct products *products, size_t acts, struct svc_err *err)
+static enum svc_code make_buffers(struct products *products, struct svc_err *err)
 {
 	struct device *d = products->device;
-	enum svc_code code = device_buffer_new(d, DEVICE_DATA, acts, &products->acts, err);
+	enum svc_code code =
+		device_buffer_new(d, DEVICE_DATA, products->acts_bytes, &products->acts, err);
 	if (code == SVC_OK)
 		code = device_buffer_new(d, DEVICE_DATA, products->output_bytes, &products->output,
 					 err);
@@ -100,15 +91,76 @@ static enum svc_code make_buffers(struct products *products, size_t acts, struct
 		code = device_buffer_new(d, DEVICE_INSTRUCTIONS,
 					 MANIFEST_MAX_WORDS * sizeof(uint32_t),
 					 &products->streams[i], err);
-	return code == SVC_OK ? map_weights(products, err) : code;
+	return code;
+}
+
+static enum svc_code make_layers(struct products *products, const struct plan *plan,
+				 struct svc_err *err)
+{
+	const struct products_options *o = &products->options;
+	const struct layers_options options = {
+		.device = products->device,
+		.manifest = products->manifest,
+		.weights = &products->weights,
+		.pages = o->pages,
+		.pages_bytes = o->pages_bytes,
+		.logits = o->logits,
+		.logits_bytes = o->logits_bytes,
+		.page_bytes = o->page_bytes,
+		.limit_us = o->limit_us,
+		.beat = o->beat,
+		.context = o->context,
+	};
+	return layers_open(&options, plan, &products->layers, err);
+}
+
+/* Is there a kernel for everything? */
+static enum svc_code check_kernels(struct products *products, const struct plan *plan,
+				   bool *ret_layers, struct svc_err *err)
+{
+	const struct products_options *o = &products->options;
+	enum svc_code code = *o->kernels
+				     ? manifest_open(o->kernels, &products->manifest, err)
+				     : svc_fail(err, SVC_NO_DEVICE, __func__,
+						"no NPU kernels: --kernels names no folder with a "
+						"manifest.json");
+	if (code == SVC_OK && strcmp(products->manifest->family, o->family) != 0)
+		code = svc_fail(err, SVC_NO_DEVICE, __func__, "%s computes %s, the run serves %s",
+				o->kernels, products->manifest->family, o->family);
+	if (code != SVC_OK)
+		return code;
+	*ret_layers = layers_kernel(products->manifest, plan) != NULL;
+	return *ret_layers ? SVC_OK
+			   : check_plan(products, plan, &products->acts_bytes,
+					&products->output_bytes, err);
+}
+
+static enum svc_code open_device(struct products *products, const struct plan *plan, bool layers,
+				 struct svc_err *err)
+{
+	const struct products_options *o = &products->options;
+	const struct device_options device = {
+		.module = o->module,
+		.program = products->manifest->program,
+		.kernel = products->manifest->kernel,
+		.memory_bytes = o->region_bytes + (layers ? o->pages_bytes + o->logits_bytes : 0)};
+	enum svc_code code = device_open(&device, &products->device, err);
+	if (code == SVC_OK)
+		code = area_open(products->device, o->region, o->region_bytes, "weights",
+				 &products->weights, err);
+	if (code == SVC_OK)
+		code = area_send(&products->weights, 0, o->region_bytes, err);
+	if (code == SVC_OK)
+		code = layers ? make_layers(products, plan, err) : make_buffers(products, err);
+	return code;
 }
 
 enum svc_code products_open(const struct products_options *options, const struct plan *plan,
 			    struct products **ret_products, struct svc_err *err)
 {
-	struct device_options device = {.module = options->module,
-					.memory_bytes = options->region_bytes};
-	size_t acts = 0;
+	const struct device_options device = {.module = options->module,
+					      .memory_bytes = options->region_bytes};
+	bool layers = false;
 	enum svc_code code = device_probe(&device, err);
 	if (code != SVC_OK)
 		return code;
@@ -116,22 +168,9 @@ enum svc_code products_open(const struct products_options *options, const struct
 	if (!products)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	products->options = *options;
-	code = *options->kernels
-		       ? manifest_open(options->kernels, &products->manifest, err)
-		       : svc_fail(err, SVC_NO_DEVICE, __func__,
-				  "no NPU kernels: --kernels names no folder with a manifest.json");
-	if (code == SVC_OK && strcmp(products->manifest->family, options->family) != 0)
-		code = svc_fail(err, SVC_NO_DEVICE, __func__, "%s computes %s, the run serves %s",
-				options->kernels, products->manifest->family, options->family);
+	code = check_kernels(products, plan, &layers, err);
 	if (code == SVC_OK)
-		code = check_plan(products, plan, &acts, &products->output_bytes, err);
-	if (code == SVC_OK) {
-		device.program = products->manifest->program;
-		device.kernel = products->manifest->kernel;
-		code = device_open(&device, &products->device, err);
-	}
-	if (code == SVC_OK)
-		code = make_buffers(products, acts, err);
+		code = open_device(products, plan, layers, err);
 	if (code == SVC_OK)
 		*ret_products = products;
 	else
@@ -147,7 +186,8 @@ struct products *products_close(struct products *products)
 		device_buffer_free(products->streams[i]);
 	device_buffer_free(products->output);
 	device_buffer_free(products->acts);
-	device_buffer_free(products->weights);
+	layers_close(products->layers);
+	area_close(&products->weights);
 	device_close(products->device);
 	manifest_close(products->manifest);
 	free(products);
@@ -156,7 +196,7 @@ struct products *products_close(struct products *products)
 
 bool products_shares_weights(const struct products *products)
 {
-	return products->shared;
+	return products->weights.in_place;
 }
 
 /* Rows [first, first + count) of the activations into the device's memory. */
@@ -189,13 +229,13 @@ static enum svc_code make_runs(struct products *products, const struct engine_pr
 					      (const char *)products->options.region);
 		if (!kernel)
 			return svc_fail(err, SVC_INTERNAL, __func__, "no kernel for a product");
-		manifest_stream(kernel, count, weights, (uint32_t)output, words);
-		runs[m] =
-			(struct device_run){products->streams[m],
-					    kernel->n_words,
-					    {products->weights, products->acts, products->output}};
+		manifest_product_words(kernel, count, weights, (uint32_t)output, words);
+		runs[m] = (struct device_run){
+			products->streams[m],
+			kernel->stream.n_words,
+			{products->weights.buffer, products->acts, products->output}};
 		code = device_sync(products->streams[m], DEVICE_TO, 0,
-				   kernel->n_words * sizeof *words, err);
+				   kernel->stream.n_words * sizeof *words, err);
 		output += (size_t)products->manifest->max_tokens * matrix->rows * sizeof(float);
 	}
 	*ret_bytes = output;
@@ -236,6 +276,17 @@ static enum svc_code dispatch(struct products *products, const struct engine_pro
 	return code;
 }
 
+/* What a hung device may still write can't be freed, nor used again. */
+static void leave(const struct products *products, const struct svc_err *err)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	backoff_note(products->options.dir,
+		     (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+	log_error(err->code, "the NPU failed, this worker leaves: %s", err->msg);
+	_exit(svc_code_info(SVC_DEVICE)->exit_status);
+}
+
 static void multiply(void *context, const struct engine_product *product)
 {
 	struct products *products = context;
@@ -243,15 +294,26 @@ static void multiply(void *context, const struct engine_product *product)
 	struct svc_err err;
 	for (uint32_t first = 0; first < rows; first += most) {
 		uint32_t count = rows - first < most ? rows - first : most;
-		enum svc_code code = dispatch(products, product, first, count, &err);
-		if (code == SVC_OK)
-			continue;
-		log_error(code, "the NPU failed, this worker leaves: %s", err.msg);
-		_exit(svc_code_info(SVC_DEVICE)->exit_status);
+		if (dispatch(products, product, first, count, &err) != SVC_OK)
+			leave(products, &err);
 	}
+}
+
+static void run_layers(void *context, const struct engine_pass *pass)
+{
+	struct products *products = context;
+	struct svc_err err;
+	if (layers_run(products->layers, pass, &err) != SVC_OK)
+		leave(products, &err);
 }
 
 struct engine_executor products_executor(struct products *products)
 {
-	return (struct engine_executor){products, multiply};
+	return products->layers ? (struct engine_executor){products, NULL, run_layers}
+				: (struct engine_executor){products, multiply, NULL};
+}
+
+const struct layers *products_layers(const struct products *products)
+{
+	return products->layers;
 }

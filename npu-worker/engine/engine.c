@@ -14,7 +14,7 @@ enum svc_code engine_family_parse(const char *name, enum kernels_family *ret_fam
 				  struct svc_err *err)
 {
 	static const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A8,
-						       KERNELS_A16_KV8};
+						       KERNELS_A16_KV8, KERNELS_B16};
 	for (unsigned i = 0; i < sizeof families / sizeof families[0]; i++) {
 		if (strcmp(name, kernels_family_name(families[i])) == 0) {
 			*ret_family = families[i];
@@ -22,8 +22,8 @@ enum svc_code engine_family_parse(const char *name, enum kernels_family *ret_fam
 		}
 	}
 	return svc_fail_param(err, SVC_BAD_CONFIG, "family",
-			      "family '%s' isn't known; there are f32-v1, a16-v1, a8-v1 and "
-			      "a16-kv8-v1",
+			      "family '%s' isn't known; there are f32-v1, a16-v1, a8-v1, "
+			      "a16-kv8-v1 and b16-v1",
 			      name);
 }
 
@@ -153,6 +153,7 @@ static void carve_scratch(struct engine *e, struct carver *carver)
 	uint32_t widest = c->n_embd > c->n_ffn ? c->n_embd : c->n_ffn;
 	widest = widest > e->q_width ? widest : e->q_width;
 	e->rows = carve(carver, rows, sizeof *e->rows);
+	e->pass_rows = carve(carver, rows, sizeof *e->pass_rows);
 	e->spans = carve(carver, seqs, sizeof *e->spans);
 	e->x = carve(carver, rows * c->n_embd, sizeof(float));
 	e->h = carve(carver, rows * c->n_embd, sizeof(float));

@@ -65,11 +65,30 @@ struct engine_product {
 	size_t y_stride;
 };
 
-/* Who computes the products, if not the engine's own kernels. Must give the family's bits, in the
- * caller's thread, and doesn't fail: a device that does ends the process. */
+/* One token at one position, on its way through all layers. */
+struct engine_pass_row {
+	uint32_t position;
+	const uint8_t *const *pages; /* of its sequence; the same pointer for rows of the same */
+	bool settled;		     /* of its sequence: see engine_seq */
+	const float *table;	     /* rope [2][pairs] of the position; the next one's follows */
+	float *x; /* [n_embd]: the embedding; out, if keeps_x: the last layer's */
+	bool keeps_x;
+	float *logits;	   /* [n_vocab], out; NULL: none are wanted */
+	_Atomic bool *bad; /* set if a NaN or an infinity was met */
+};
+
+struct engine_pass {
+	const struct engine_pass_row *rows; /* sequence after sequence */
+	uint32_t n_rows, ctx;
+};
+
+/* Who computes, if not the engine's own kernels: either products, or all layers and the head at
+ * once (keys and values go to their pages). Must give the family's bits, in the caller's thread,
+ * and doesn't fail: a device that does ends the process. */
 struct engine_executor {
 	void *context;
-	void (*multiply)(void *context, const struct engine_product *product);
+	void (*multiply)(void *context, const struct engine_product *product); /* or NULL */
+	void (*layers)(void *context, const struct engine_pass *pass);	       /* or NULL */
 };
 /* NULL: the engine's own kernels. executor is copied. Between steps. */
 void engine_set_executor(struct engine *engine, const struct engine_executor *executor);
@@ -144,6 +163,8 @@ struct engine_seq {
 	uint32_t pos;
 	const uint32_t *pages; /* [n_pages] page indices; page p has positions 64p .. 64p + 63 */
 	uint32_t n_pages;      /* enough for pos + n_tokens positions */
+	bool settled;	       /* nobody but this engine has written the pages since its last step
+				* with them; false is always right */
 	uint32_t n_logits;     /* how many of the last tokens get logits: 0, 1, ... n_tokens */
 	float *logits; /* [n_logits][logits_stride], written only if status is SVC_OK or SVC_NUMERIC
 			*/

@@ -37,7 +37,7 @@ struct engine {
 	const uint8_t *region;
 	const struct kernels *kernels;
 	struct pool *pool;
-	struct engine_executor executor; /* multiply NULL: the kernels */
+	struct engine_executor executor; /* none of its functions: the kernels */
 	enum kernels_kv kv;
 	struct engine_layer *layers;
 	struct kernels_matrix embed, head;
@@ -52,6 +52,7 @@ struct engine {
 	/* Scratch of one step, for max_rows rows. */
 	void *scratch;
 	struct engine_row *rows;
+	struct engine_pass_row *pass_rows;
 	struct engine_span *spans; /* [max_seqs] */
 	float *x;		   /* [rows][n_embd], the residual */
 	float *h;		   /* [rows][n_embd], what a norm or a product gives */

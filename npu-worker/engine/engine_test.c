@@ -133,8 +133,9 @@ static void chunks_threads_and_company_change_nothing(void **state)
 	draw_tokens(1, tokens);
 	draw_tokens(2, more);
 	const struct model_file files[] = {model_file_default(), gemma_file()};
-	const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A16_KV8};
-	for (unsigned i = 0; i < 6; i++) {
+	const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A16_KV8,
+						KERNELS_B16};
+	for (unsigned i = 0; i < 8; i++) {
 		struct fixture f;
 		enum kernels_family family = families[i / 2];
 		set_up(&f, &files[i % 2], family, 1);
@@ -361,7 +362,8 @@ static void nan_fails_its_sequence_only(void **state)
 	file.type = GGUF_TENSOR_F32;
 	file.untied = true;
 	file.nan_token = 13;
-	const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A16_KV8};
+	const enum kernels_family families[] = {KERNELS_F32, KERNELS_A16, KERNELS_A16_KV8,
+						KERNELS_B16};
 	for (unsigned i = 0; i < sizeof families / sizeof *families; i++) {
 		struct fixture f;
 		set_up(&f, &file, families[i], 2);

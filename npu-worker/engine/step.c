@@ -68,6 +68,10 @@ static struct kernels_acts acts_rows(const struct kernels_acts *acts, uint32_t f
 	struct kernels_acts part = *acts;
 	part.rows = count;
 	part.x += first * acts->x_stride;
+	if (acts->b16) {
+		part.x = acts->b16 + (size_t)first * acts->cols;
+		part.x_stride = acts->cols;
+	}
 	if (acts->family == KERNELS_F32)
 		return part;
 	if (acts->q16)
@@ -272,6 +276,34 @@ static void run_pooling(struct step *step)
 		run_sums(step);
 }
 
+/* All layers and the head where the executor does them at once. */
+static void run_pass(struct step *step)
+{
+	struct engine *e = step->engine;
+	const struct engine_layer *layer = &e->layers[0];
+	uint32_t vocab = e->info.config.n_vocab;
+	for (uint32_t r = 0; r < step->n_rows; r++) {
+		struct engine_row *row = &e->rows[r];
+		e->pass_rows[r] = (struct engine_pass_row){
+			.position = row->position,
+			.pages = (const uint8_t *const *)e->spans[row->seq].pages,
+			.settled = step->batch->seqs[row->seq].settled,
+			.table = layer->rope + (size_t)row->position * 2 * layer->rope_pairs,
+			.x = e->x + (size_t)r * e->info.config.n_embd,
+			.keeps_x = is_pooled(step, r),
+			.logits = logits_of_row(step, r),
+			.bad = &row->bad,
+		};
+	}
+	const struct engine_pass pass = {e->pass_rows, step->n_rows, e->info.ctx};
+	e->executor.layers(e->executor.context, &pass);
+	for (uint32_t r = 0; r < step->n_rows; r++) {
+		const float *logits = e->pass_rows[r].logits;
+		if (logits && !e->kernels->finite(logits, vocab))
+			atomic_store_explicit(&e->rows[r].bad, true, memory_order_relaxed);
+	}
+}
+
 /* SVC_OK: may run. Tokens and block tables may come out of shared memory: each element is read
  * once, then checked, then used. */
 static enum svc_code check_seq(const struct engine *e, const struct engine_seq *seq,
@@ -335,6 +367,19 @@ static enum svc_code check_batch(const struct engine *e, const struct engine_bat
 	return SVC_OK;
 }
 
+static enum svc_code run_layers(struct step *step, struct svc_err *err)
+{
+	const struct engine_hooks *hooks = step->batch->hooks;
+	for (step->layer = 0; step->layer < step->engine->info.config.n_layers; step->layer++) {
+		run_layer(step);
+		if (hooks && hooks->goes_on && !hooks->goes_on(hooks->context))
+			return svc_fail(err, SVC_CANCELLED, "engine_step",
+					"the step was abandoned");
+	}
+	run_heads(step);
+	return SVC_OK;
+}
+
 enum svc_code engine_step(struct engine *engine, const struct engine_batch *batch,
 			  struct svc_err *err)
 {
@@ -354,13 +399,12 @@ enum svc_code engine_step(struct engine *engine, const struct engine_batch *batc
 	run_rows(&step, rows_embed, step.n_rows);
 	if (fault_hit("engine.embed", "nan"))
 		engine->x[0] = NAN;
-	for (step.layer = 0; step.layer < engine->info.config.n_layers; step.layer++) {
-		run_layer(&step);
-		if (batch->hooks && batch->hooks->goes_on &&
-		    !batch->hooks->goes_on(batch->hooks->context))
-			return svc_fail(err, SVC_CANCELLED, __func__, "the step was abandoned");
-	}
-	run_heads(&step);
+	if (engine->executor.layers && !step_is_probed(&step))
+		run_pass(&step);
+	else
+		code = run_layers(&step, err);
+	if (code)
+		return code;
 	run_pooling(&step);
 	for (uint32_t r = 0; r < step.n_rows; r++) {
 		if (atomic_load_explicit(&engine->rows[r].bad, memory_order_relaxed))

@@ -12,14 +12,14 @@ static size_t group_count(uint32_t cols)
 
 const char *kernels_family_name(enum kernels_family family)
 {
-	static const char *const NAMES[] = {"f32-v1", "a16-v1", "a8-v1", "a16-kv8-v1"};
+	static const char *const NAMES[] = {"f32-v1", "a16-v1", "a8-v1", "a16-kv8-v1", "b16-v1"};
 	return NAMES[family];
 }
 
 enum kernels_kv kernels_family_kv(enum kernels_family family)
 {
 	static const enum kernels_kv types[] = {KERNELS_KV_F32, KERNELS_KV_F16, KERNELS_KV_F16,
-						KERNELS_KV_I8};
+						KERNELS_KV_I8, KERNELS_KV_F16};
 	return types[family];
 }
 
@@ -39,6 +39,8 @@ size_t kernels_acts_bytes(enum kernels_family family, uint32_t rows, uint32_t co
 	family = of_activations(family);
 	if (family == KERNELS_F32)
 		return 0;
+	if (family == KERNELS_B16)
+		return round_up((size_t)rows * cols * sizeof(float));
 	size_t groups = rows * group_count(cols);
 	return code_bytes(family, groups) + 2 * round_up(groups * sizeof(float)) +
 	       round_up(2 * groups * sizeof(int32_t));
@@ -47,9 +49,12 @@ size_t kernels_acts_bytes(enum kernels_family family, uint32_t rows, uint32_t co
 void kernels_acts_init(struct kernels_acts *acts, enum kernels_family family, uint32_t rows,
 		       uint32_t cols, void *memory)
 {
-	family = of_activations(family);
+	bool b16 = family == KERNELS_B16;
+	family = b16 ? KERNELS_F32 : of_activations(family);
 	*acts = (struct kernels_acts){
 		.family = family, .rows = rows, .cols = cols, .x_stride = cols};
+	if (b16)
+		acts->b16 = memory;
 	if (family == KERNELS_F32)
 		return;
 	size_t groups = rows * group_count(cols);

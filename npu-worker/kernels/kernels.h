@@ -25,6 +25,7 @@ enum kernels_family {
 	KERNELS_A16, /* "a16-v1": activations as int16 per group of 32 */
 	KERNELS_A8,  /* "a8-v1": as int8 */
 	KERNELS_A16_KV8, /* "a16-kv8-v1": int16 like a16, and keys and values as int8 */
+	KERNELS_B16,	 /* "b16-v1": bfloat16; weights and chain as in f32 */
 };
 const char *kernels_family_name(enum kernels_family family);
 
@@ -57,7 +58,7 @@ void kernels_dequantise_row(const struct kernels_matrix *w, uint32_t row, float 
 /* The activations of one matrix multiplication: x is borrowed, the rest points into one block of
  * memory. */
 struct kernels_acts {
-	enum kernels_family family; /* F32, A16 or A8: what holds for activations */
+	enum kernels_family family; /* F32, A16 or A8: what holds for activations (B16: F32) */
 	uint32_t rows, cols;
 	const float *x;	 /* [rows][x_stride] */
 	size_t x_stride; /* floats */
@@ -67,6 +68,7 @@ struct kernels_acts {
 	float *dx,
 		*sx;  /* [rows][cols/32]: step, and step times the sum of the rounded activations */
 	int32_t *sum; /* [rows][cols/16]: sums of the rounded activations */
+	float *b16;   /* F32 that stands for B16: [rows][cols], x rounded to bfloat16; else NULL */
 };
 /* Bytes of the memory for acts of up to rows x cols (0 for F32). */
 size_t kernels_acts_bytes(enum kernels_family family, uint32_t rows, uint32_t cols);
@@ -88,7 +90,7 @@ struct kernels {
 
 	/* Fills rows [first, last) of acts from acts->x. false if one of them holds a NaN or an
 	 * infinity: that group's dx is then NaN and so is every product with it. A no-op but for
-	 * the check in F32. */
+	 * the check in F32. In B16 what it fills, b16, has to be put in the place of x. */
 	bool (*quantise)(const struct kernels_acts *acts, uint32_t first, uint32_t last);
 	/* y[t][n] = sum over k of w[n][k] x[t][k], for all acts->rows and the rows n of the 16-row
 	 * blocks [first, last) of w; y_stride in floats, >= w->rows. F32, F16 and BF16 weights take

@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		manifest_list(m, text, sizeof text);
 		for (uint32_t i = 0; i < m->n_products; i++)
 			for (uint32_t tokens = 1; tokens <= m->max_tokens; tokens *= 3)
-				manifest_stream(&m->products[i], tokens, UINT64_MAX, 1, words);
+				manifest_product_words(&m->products[i], tokens, UINT64_MAX, 1,
+						       words);
 		manifest_close(m);
 	}
 	json_decref(root);

@@ -11,7 +11,7 @@ import golden
 import tiny_models
 
 LONG_RUN = bool(os.environ.get("LOCKSTEP_LONG"))
-FAMILIES = ["f32-v1", "a16-v1", "a16-kv8-v1", "a8-v1"]
+FAMILIES = ["f32-v1", "a16-v1", "a16-kv8-v1", "a8-v1", "b16-v1"]
 FRANCE = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 411, 407, 19712, 8182, 2,
           198, 1, 4093, 198, 1780, 314, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198]
 PARIS = [504, 3575, 282, 4649, 314, 7042, 30, 2]
@@ -40,7 +40,8 @@ def reference_path(name):
 # ---- fidelity
 
 GATES = {"f32-v1": (1e-9, 1e-8, 1e-4, 0.99999), "a16-v1": (2e-6, 2e-5, 0.02, 0.9999),
-         "a16-kv8-v1": (1e-2, 0.3, 1.5, 0.9), "a8-v1": (1e-2, 0.3, 1.5, 0.9)}
+         "a16-kv8-v1": (1e-2, 0.3, 1.5, 0.9), "a8-v1": (1e-2, 0.3, 1.5, 0.9),
+         "b16-v1": (1e-3, 0.03, 1.0, 0.99)}
 
 
 def check_gate(path, model, limits, capsys, *options):
@@ -65,7 +66,7 @@ def test_long_context_gate(name, capsys):
                "--chunk", "512")
 
 
-@pytest.mark.parametrize("family", ["f32-v1", "a16-v1", "a16-kv8-v1"])
+@pytest.mark.parametrize("family", ["f32-v1", "a16-v1", "a16-kv8-v1", "b16-v1"])
 def test_default_model_answers(family):
     job = {"tokens": FRANCE, "generate": 8}
     [result] = golden.run_engine(model_path("smollm2"), [job], family=family, ctx=256, threads=2)

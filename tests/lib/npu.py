@@ -41,6 +41,27 @@ def stream(kind, rows, cols):
     return [MAGIC, 1, TYPES[kind], rows, cols, 1, 0, 0, steps, sums, rows, 0]
 
 
+ROUNDINGS = {"a16-v1": 0, "b16-v1": 1}
+
+
+def layer_stream(shape, family):
+    """A whole layer for one token and 64 keys, as tests/xrt/softnpu/layer.h has it; and where its places are."""
+    dims = [shape[name] for name in ("embd", "ffn", "heads", "kv_heads", "head_dim")]
+    words = [MAGIC, 2, *dims, int(shape["interleaved"]), *(TYPES[t] for t in shape["types"]), 1, 1, 0, *[0] * 18, ROUNDINGS[family]]
+    return {**shape, "words": words, "linear": [{"word": 15, "step": 1}], "keys": [{"word": 16, "keys": 64, "step": 1}], "kv": 17,
+            "parts": list(range(18, 36, 2))}
+
+
+def head_stream(kind, rows, cols, family):
+    return {"type": kind, "rows": rows, "cols": cols, "words": [MAGIC, 3, TYPES[kind], cols, rows, 1, 0, 0, 0, 0, ROUNDINGS[family]],
+            "linear": [{"word": 5, "step": 1}], "parts": [6, 8]}
+
+
+def write_layers(folder, program, layer, head, family="a16-v1", **changes):
+    """A kernel folder for whole layers of this shape, and the head (type, rows, cols)."""
+    write_kernels(folder, program, [], layers=[layer_stream(layer, family)], head=head_stream(*head, family), family=family, **changes)
+
+
 def write_kernels(folder, program, shapes, **changes):
     """A kernel folder for products of these (type, rows, cols)."""
     folder.mkdir(exist_ok=True)
@@ -48,7 +69,7 @@ def write_kernels(folder, program, shapes, **changes):
     products = [{"type": kind, "rows": rows, "cols": cols, "words": stream(kind, rows, cols), "linear": [{"word": 5, "step": 1}],
                  "weights": 6, "output": 11} for kind, rows, cols in shapes]
     manifest = {"format": 1, "family": "a16-v1", "program": "softnpu.xclbin", "kernel": "SOFTNPU", "max_tokens": MAX_TOKENS,
-                "xxh3": (program.parent / "xxh3").read_text().strip(), "products": products}
+                "xxh3": (program.parent / "xxh3").read_text().strip(), **({"products": products} if shapes else {})}
     (folder / "manifest.json").write_text(json.dumps(manifest | changes))
 
 
@@ -58,8 +79,7 @@ class SoftNpu:
     def __init__(self, folder):
         self.root, self.build = make_root()
         self.folder, self.faults, self.socket = folder, folder / "faults", folder / "npu.sock"
-        self.node = folder / "accel0"
-        self.node.touch()
+        self.nodes = 0
         self.log = open(folder / "softnpu.log", "wb")
         self.start()
 
@@ -69,7 +89,11 @@ class SoftNpu:
         until(self.socket.exists, 20, "the software NPU")
 
     def env(self, **more):
-        return {**os.environ, "NPU_BIND": f"{self.folder}:{pipelines.MODELS}", "NPU_NODE_FILE": str(self.node), **more}
+        """With a device node of its own: the processes that get the same one see each other's lock."""
+        self.nodes += 1
+        node = self.folder / f"accel0-{self.nodes}"
+        node.touch()
+        return {**os.environ, "NPU_BIND": f"{self.folder}:{pipelines.MODELS}", "NPU_NODE_FILE": str(node), **more}
 
     def inside(self, *words):
         return [str(word) for word in (XRT / "in-root", self.root, self.build, *words)]

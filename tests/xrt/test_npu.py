@@ -1,9 +1,10 @@
 """The whole NPU path without an NPU: the worker, unmodified XRT 2.25 and its XDNA plug-in, and a software NPU that
-computes. The default model as a Q4NX folder: the same bits as the host; killed and resumed; every fault with its message.
-Nothing here says anything about hardware."""
+computes. The default model as a Q4NX folder, by whole layers and by single products: the same bits as the host; killed and
+resumed; every fault with its message. Nothing here says anything about hardware."""
 
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import threading
@@ -11,12 +12,16 @@ import threading
 import pytest
 
 from api import Stream, join, until
-from npu import SoftNpu, wait_for_end, write_kernels
+from npu import SoftNpu, wait_for_end, write_kernels, write_layers
 from pipeline import BUILD, model_path, pipeline_with
 
-TOKENS = 200 if os.environ.get("LOCKSTEP_LONG") else 24
+LONG = bool(os.environ.get("LOCKSTEP_LONG"))
+TOKENS = 200 if LONG else 24
 SHAPES = [("Q4_1", 576, 576), ("Q4_1", 192, 576), ("Q4_1", 1536, 576), ("Q4_1", 576, 1536), ("Q8_0", 49152, 576)]
-BODY = {"prompt": "The lighthouse keeper's", "temperature": 0, "max_tokens": TOKENS, "ignore_eos": True, "logprobs": 3}
+LAYER = {"embd": 576, "ffn": 1536, "heads": 9, "kv_heads": 3, "head_dim": 64, "interleaved": True, "types": ["Q4_1"] * 7}
+PROMPT = ("The lighthouse keeper's daughter had counted the ships every evening since the spring, and tonight, with the wind from the "
+          "north and the lamp still unlit, there was one more than there should have been. She took")
+BODY = {"prompt": PROMPT, "temperature": 0, "max_tokens": TOKENS, "ignore_eos": True, "logprobs": 3}
 KEEPER = ["--ctx", 512, "--slots", 2]
 
 
@@ -24,7 +29,10 @@ KEEPER = ["--ctx", 512, "--slots", 2]
 def npu():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-npu-", dir="/dev/shm"))
     npu = SoftNpu(folder)
-    write_kernels(folder / "kernels", npu.build / "kernels/softnpu.xclbin", SHAPES)
+    program = npu.build / "kernels/softnpu.xclbin"
+    write_kernels(folder / "products", program, SHAPES)
+    write_layers(folder / "layers", program, LAYER, SHAPES[-1])
+    write_layers(folder / "b16", program, LAYER, SHAPES[-1], family="b16-v1")
     done = subprocess.run([BUILD / "bin/lockstep", "model", "convert", model_path(), folder / "SmolLM2"], capture_output=True)
     assert done.returncode == 0, done.stderr
     yield npu
@@ -32,21 +40,25 @@ def npu():
     subprocess.run(["rm", "-rf", folder])
 
 
-def start(npu, *options, env=None, words=()):
-    worker = ["--device", "xrt", "--kernels", npu.folder / "kernels", "--device-limit-ms", 10000, *options]
-    return pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": KEEPER, "npu-worker": worker}, env=npu.env(**(env or {})),
-                         programs={"npu-worker": npu.worker(*words)})
+def start(npu, *options, kernels="layers", device="xrt", keeper=(), env=None, words=()):
+    worker = ["--device", device, "--kernels", npu.folder / kernels, "--device-limit-ms", 10000, "--device-pause-ms", 0, *options]
+    return pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": [*KEEPER, *keeper], "npu-worker": worker},
+                         env=npu.env(**(env or {})), programs={"npu-worker": npu.worker(*words)})
 
 
-def ask(pipeline):
+def ask(pipeline, **more):
     """Text, ids, log-probabilities and what was sent, of a stream."""
-    return join(pipeline.events("/v1/completions", **BODY, return_token_ids=True))
+    return join(pipeline.events("/v1/completions", **{**BODY, **more}, return_token_ids=True))
+
+
+def on_host(npu, *keeper):
+    return pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": [*KEEPER, *keeper], "npu-worker": ["--device", "host"]})
 
 
 @pytest.fixture(scope="module")
 def host(npu):
     """What the host engine answers."""
-    with pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": KEEPER, "npu-worker": ["--device", "host"]}) as pipeline:
+    with on_host(npu) as pipeline:
         yield ask(pipeline)
 
 
@@ -57,9 +69,51 @@ def pipeline(npu, host):
 
 
 def test_the_same_bits_as_the_host(npu, host, pipeline):
-    """Tokens, texts and log-probabilities; and the weights were not copied: the device reads the shared segment."""
+    """Tokens, texts and log-probabilities; nothing was copied: the device reads and writes the shared segments."""
     assert ask(pipeline) == host and len(host[0].ids) == TOKENS
-    assert "NPU: products on the device, weights in place" in pipeline.log("npu-worker")
+    assert "NPU: layers on the device, weights in place, KV pages and logits in place" in pipeline.log("npu-worker")
+
+
+def prompt_length():
+    done = subprocess.run([BUILD / "bin/lockstep", "tokenize", "--model", model_path(), PROMPT], capture_output=True, text=True)
+    return len(done.stdout.split(","))
+
+
+def test_one_list_of_runs_for_a_token(npu, host):
+    """The device is asked once for each token; streams for more keys come from the rules when they are needed; the next
+    token's positions are filled in while this one is computed."""
+    with start(npu, "--run-ahead=false") as pipeline:
+        assert ask(pipeline) == host
+        pipeline.stop("npu-worker")
+        found = re.search(r"NPU: (\d+) passes, one list of runs each; (\d+) of them with positions prepared while the one before ran; "
+                          r"(\d+) sets of instruction streams derived", pipeline.log("npu-worker"))
+        passes, prepared, derived = map(int, found.groups())
+        first, last = prompt_length(), prompt_length() + TOKENS - 2  # positions of the tokens that were fed back
+        assert first < 64 < last
+        assert passes == TOKENS  # the prompt is one
+        # Not for the first token behind the prompt, nor where a new page begins.
+        assert prepared == last - first - len([p for p in range(first + 1, last + 1) if p % 64 == 0])
+        assert derived == 2 + last // 64  # the prompt's, and one for each 64 keys
+        pipeline.start("npu-worker")
+        pipeline.wait_ready()
+
+
+def test_products_alone(npu, host):
+    """A kernel folder without layers for this model: its products, a list of runs per dispatch."""
+    with start(npu, kernels="products") as pipeline:
+        assert ask(pipeline, max_tokens=8)[0].ids == host[0].ids[:8]
+        assert "NPU: products on the device, weights in place" in pipeline.log("npu-worker")
+
+
+def test_another_family(npu, host):
+    """bfloat16 activations: the host engine and the device's own code agree in every bit, and not with the family of int16."""
+    with on_host(npu, "--family", "b16-v1") as pipeline:
+        expected = ask(pipeline, max_tokens=12)
+        assert "b16-v1" in pipeline.get("/status").data.decode()
+    with start(npu, kernels="b16", keeper=("--family", "b16-v1")) as pipeline:
+        assert ask(pipeline, max_tokens=12) == expected
+        assert "NPU: layers on the device" in pipeline.log("npu-worker")
+    assert expected[0].logprobs != host[0].logprobs[:12]
 
 
 def go_through(pipeline, disturb):
@@ -119,25 +173,65 @@ def test_a_device_that_writes_late_harms_nobody(npu, host, pipeline):
     assert go_through(pipeline, disturb) == host
 
 
+def clear_errors(pipeline):
+    for path in pipeline.logs.iterdir():
+        kept = [line for line in path.read_text().splitlines() if "the NPU failed, this worker leaves" not in line]
+        path.write_text("\n".join(kept) + "\n")
+
+
 def test_the_end_of_the_faults(pipeline):
     """Their errors were wanted: nothing else is left in the logs."""
-    for path in pipeline.logs.iterdir():
-        kept = [line for line in path.read_text().splitlines() if "the NPU failed" not in line]
-        path.write_text("\n".join(kept) + "\n")
+    clear_errors(pipeline)
     assert '"level":"error"' not in pipeline.log("npu-worker")
 
 
-def test_without_user_pointers_the_weights_are_copied(npu, host):
+def test_without_user_pointers_everything_is_copied(npu, host):
     with start(npu, words=["SOFTNPU_NO_USER_POINTERS=1"]) as pipeline:
-        assert ask(pipeline) == host
-        assert "weights copied" in pipeline.log("npu-worker")
+        assert ask(pipeline, max_tokens=8)[0].ids == host[0].ids[:8]
+        assert "NPU: layers on the device, weights copied, KV pages and logits copied" in pipeline.log("npu-worker")
 
 
-def test_missing_syncs_give_wrong_results(npu, host):
+@pytest.mark.parametrize("kernels, dropped", [("products", "products"), ("layers", "work"), ("layers", "from")])
+def test_missing_syncs_give_wrong_results(npu, host, kernels, dropped):
     """The software NPU sees what was synced, not what was written: so a forgotten sync would be found."""
-    with start(npu, words=["SOFTNPU_DROP_SYNC=1"]) as pipeline:
-        answer = ask(pipeline)
+    with start(npu, kernels=kernels, words=[f"SOFTNPU_DROP_SYNC={dropped}"]) as pipeline:
+        answer = ask(pipeline, max_tokens=8)
+        assert len(answer[0].ids) == 8 and answer[0].ids != host[0].ids[:8]
+
+
+def test_a_successor_shows_the_pages_to_its_device(npu, host):
+    """The keys that a dead worker's device wrote lie in shared memory; without their sync the next one would not see them."""
+    with start(npu) as pipeline:
+        def disturb():
+            pipeline.kill("npu-worker")
+            pipeline.programs["npu-worker"] = npu.worker("SOFTNPU_DROP_SYNC=pages")
+            come_back(pipeline)
+        answer = go_through(pipeline, disturb)
         assert len(answer[0].ids) == TOKENS and answer[0].ids != host[0].ids
+
+
+def test_a_storm_of_failures_is_waited_out(npu, host):
+    """After the third within a minute the device is left alone for a while, and /ready says so."""
+    def fail_once():
+        npu.fault("reset")
+        assert wait_for_end(pipeline) == 70
+        npu.fault()
+        come_back(pipeline)
+
+    def fail_and_wait():
+        npu.fault("reset")
+        assert wait_for_end(pipeline) == 70
+        npu.fault()
+        pipeline.start("npu-worker")
+        until(lambda: "it is left alone for" in pipeline.log("npu-worker"), 60, "the pause")
+        answer = pipeline.request("GET", "/ready")
+        assert answer.status == 503 and answer.json["missing"].startswith("npu-worker: the NPU failed again and again")
+        pipeline.wait_ready()
+
+    with start(npu, "--device-pause-ms", 5000) as pipeline:
+        for disturb in (fail_once, fail_once, fail_and_wait):
+            assert go_through(pipeline, disturb) == host
+        clear_errors(pipeline)
 
 
 def second(npu, pipeline, *options, words=(), env=None):
@@ -150,7 +244,7 @@ def second(npu, pipeline, *options, words=(), env=None):
 
 
 def test_one_process_owns_the_device(npu, pipeline):
-    status, said = second(npu, pipeline, "--kernels", npu.folder / "kernels")
+    status, said = second(npu, pipeline, "--kernels", npu.folder / "layers")
     assert status == 69 and "is in use by another worker" in said
 
 
@@ -177,7 +271,7 @@ def test_what_is_missing_is_named_with_its_remedy(npu, idle, env, words, fault, 
     npu.fault(fault)
     at = program.index("/build/worker/bin/lockstep-npu-worker")
     command = [*program[:at], *words, *program[at:], "--run-dir", idle.dir, "--instance", 1, "--device", "xrt", "--kernels",
-               npu.folder / "kernels"]
+               npu.folder / "layers"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,
                           env={**idle.env, **npu.env(**env)})
     npu.fault()
@@ -188,9 +282,11 @@ def test_kernels_that_do_not_fit_are_named(npu, idle):
     program = npu.build / "kernels/softnpu.xclbin"
     write_kernels(npu.folder / "few", program, SHAPES[:2])
     write_kernels(npu.folder / "other", program, SHAPES, family="f32-v1")
+    write_layers(npu.folder / "narrow", program, {**LAYER, "heads": 8}, SHAPES[-1], family="a16-v1")
     write_kernels(npu.folder / "damaged", program, SHAPES, xxh3="0" * 16)
     for words, said in (((), "--kernels names no folder"), (("--kernels", npu.folder / "none"), "no NPU kernels"),
                         (("--kernels", npu.folder / "few"), "it has Q4_1 576x576, Q4_1 192x576"),
+                        (("--kernels", npu.folder / "narrow"), "it has layers of 576 wide, ffn 1536, 8 heads and 3 of keys, each 64"),
                         (("--kernels", npu.folder / "other"), "computes f32-v1, the run serves a16-v1"),
                         (("--kernels", npu.folder / "damaged"), "they don't belong together")):
         status, text = second(npu, idle, *words)
@@ -198,21 +294,17 @@ def test_kernels_that_do_not_fit_are_named(npu, idle):
 
 
 def test_no_module_is_named(npu, idle):
-    status, text = second(npu, idle, "--kernels", npu.folder / "kernels", "--xrt-module", "/nowhere.so")
+    status, text = second(npu, idle, "--kernels", npu.folder / "layers", "--xrt-module", "/nowhere.so")
     assert status == 69 and "install XRT 2.25" in text
 
 
 def test_auto_falls_back_and_says_why(npu, host):
-    worker = ["--device", "auto", "--kernels", npu.folder / "kernels"]
-    with pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": KEEPER, "npu-worker": worker},
-                       env=npu.env(NPU_NODE="missing"), programs={"npu-worker": npu.worker()}) as pipeline:
+    with start(npu, device="auto", env={"NPU_NODE": "missing"}) as pipeline:
         assert ask(pipeline) == host
         assert "computing on the host: no NPU: " in pipeline.log("npu-worker")
 
 
 def test_auto_takes_the_npu(npu, host):
-    worker = ["--device", "auto", "--kernels", npu.folder / "kernels"]
-    with pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": KEEPER, "npu-worker": worker}, env=npu.env(),
-                       programs={"npu-worker": npu.worker()}) as pipeline:
-        assert ask(pipeline) == host
-        assert "products on the device" in pipeline.log("npu-worker")
+    with start(npu, device="auto") as pipeline:
+        assert ask(pipeline, max_tokens=8)[0].ids == host[0].ids[:8]
+        assert "layers on the device" in pipeline.log("npu-worker")

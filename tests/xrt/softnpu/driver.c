@@ -22,7 +22,7 @@
 #include "wire.h"
 
 #define NODE "/dev/accel/accel0"
-enum { MAX_FDS = 1024, MAX_HANDLES = 65536, POLL_US = 100 };
+enum { MAX_FDS = 1024, MAX_HANDLES = 65536, POLL_US = 100, PAGE_OFFSET = 4096 };
 
 static bool is_device[MAX_FDS];
 static int memory_of[MAX_HANDLES]; /* descriptor + 1 of a buffer's memory */
@@ -218,14 +218,26 @@ static int get_info(const struct amdxdna_drm_get_info *g)
 	return 0;
 }
 
+/* To show that a missing sync is seen, SOFTNPU_DROP_SYNC leaves some out. products: to the device,
+ * of the driver's memory; work: the same, but not what lies at its start; pages: to the device, of
+ * the user's memory; from: from the device, of the user's memory. */
+static bool is_dropped(const struct amdxdna_drm_sync_bo *s)
+{
+	const char *what = getenv("SOFTNPU_DROP_SYNC");
+	bool own = s->handle < MAX_HANDLES && memory_of[s->handle], to = !s->direction;
+	if (!what)
+		return false;
+	return (strcmp(what, "products") == 0 && to && own) ||
+	       (strcmp(what, "work") == 0 && to && own && s->offset) ||
+	       (strcmp(what, "pages") == 0 && to && !own && s->offset >= PAGE_OFFSET) ||
+	       (strcmp(what, "from") == 0 && !to && !own);
+}
+
 static int sync_bo(const struct amdxdna_drm_sync_bo *s)
 {
 	struct wire_message m = {
 		.op = WIRE_SYNC, .a = s->handle, .b = s->offset, .c = s->size, .d = s->direction};
-	/* To show that a missing one is seen: of the buffers with host memory of the driver's. */
-	bool dropped = getenv("SOFTNPU_DROP_SYNC") && !s->direction && s->handle < MAX_HANDLES &&
-		       memory_of[s->handle];
-	return dropped ? 0 : ask(&m, -1, NULL);
+	return is_dropped(s) ? 0 : ask(&m, -1, NULL);
 }
 
 static int driver_ioctl(unsigned long request, void *argument)

@@ -92,3 +92,34 @@ void product_run(const struct product_words *w, const uint8_t *weights, const ui
 		}
 	}
 }
+
+/* One chain over the columns for each row and token; a weight is rounded once. */
+void product_run_b16(const struct product_words *w, const uint8_t *weights, const uint8_t *acts,
+		     uint8_t *output)
+{
+	const struct form *f = form_of(w->type);
+	const float *x = (const float *)(const void *)acts;
+	float *y = (float *)(void *)(output + w->output);
+	uint32_t groups = w->cols / GROUP;
+	weights += (uint64_t)w->weights_high << 32 | w->weights_low;
+	for (uint32_t n = 0; n < w->rows; n++) {
+		const uint8_t *block = weights + (size_t)(n / LANES) * groups * f->bytes;
+		for (uint32_t t = 0; t < w->tokens; t++)
+			y[(size_t)t * w->stride + n] = 0.0f;
+		for (uint32_t g = 0; g < groups; g++, block += f->bytes) {
+			int32_t q[GROUP];
+			float d = from_half(block + f->d + 2 * (n % LANES));
+			float m = f->m ? from_half(block + f->m + 2 * (n % LANES)) : 0.0f;
+			read_codes(w->type, f, block, n % LANES, q);
+			for (uint32_t t = 0; t < w->tokens; t++) {
+				float *acc = &y[(size_t)t * w->stride + n];
+				const float *in = x + (size_t)t * w->cols + (size_t)g * GROUP;
+				for (uint32_t i = 0; i < GROUP; i++) {
+					float weight =
+						f->m ? fmaf(d, (float)q[i], m) : d * (float)q[i];
+					*acc = fmaf(weight, in[i], *acc);
+				}
+			}
+		}
+	}
+}

@@ -1,6 +1,6 @@
-/* tests/xrt/softnpu/product.h: the software NPU's arithmetic: the family a16-v1 as
- * docs/arithmetic.md states it, over the packed weights as docs/engine.md lays them out. It shares
- * no code with the engine. */
+/* tests/xrt/softnpu/product.h: the software NPU's arithmetic: the families a16-v1 and b16-v1 as
+ * docs/arithmetic.md states them, over the packed weights as docs/engine.md lays them out. It
+ * shares no code with the engine. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -21,3 +21,6 @@ size_t product_weight_bytes(const struct product_words *w);
 /* weights, acts, output: where the three arguments begin, the offsets not yet added. */
 void product_run(const struct product_words *w, const uint8_t *weights, const uint8_t *acts,
 		 uint8_t *output);
+/* The same in b16-v1: acts are floats [tokens][cols], rounded to bfloat16 already. */
+void product_run_b16(const struct product_words *w, const uint8_t *weights, const uint8_t *acts,
+		     uint8_t *output);

@@ -21,6 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "layer.h"
 #include "product.h"
 #include "wire.h"
 
@@ -181,21 +182,13 @@ static uint8_t *place(uint64_t address, uint64_t bytes, int owner)
 							       : NULL;
 }
 
-static bool run_stream(const uint32_t *arguments, int owner)
+static bool run_product(const uint8_t *words, const uint64_t address[3], int owner)
 {
-	uint64_t opcode, stream, address[3];
-	memcpy(&opcode, arguments, 8);
-	memcpy(&stream, arguments + 2, 8);
-	memcpy(address, arguments + 5, sizeof address);
 	struct product_words w;
-	const uint8_t *words = place(stream, sizeof w, owner);
-	if (opcode != RUN_STREAM || arguments[4] != PRODUCT_WORDS || !words)
-		return false;
 	memcpy(&w, words, sizeof w);
 	uint64_t groups = w.cols / 32, weights = product_weight_bytes(&w);
 	uint64_t offset = (uint64_t)w.weights_high << 32 | w.weights_low;
-	if (w.magic != PRODUCT_MAGIC || w.operation != 1 || !weights || w.cols % 32 || !w.tokens ||
-	    w.tokens > 4096 || w.stride < w.rows)
+	if (!weights || w.cols % 32 || !w.tokens || w.tokens > 4096 || w.stride < w.rows)
 		return false;
 	const uint8_t *in = place(address[0], offset + weights, owner);
 	const uint8_t *acts = place(address[1], w.sums + w.tokens * groups * 4, owner);
@@ -204,6 +197,44 @@ static bool run_stream(const uint32_t *arguments, int owner)
 		return false;
 	product_run(&w, in, acts, out);
 	return true;
+}
+
+/* A whole layer, or the head. */
+static bool run_whole(uint32_t operation, const uint8_t *words, const uint64_t address[3],
+		      int owner)
+{
+	struct layer_words layer;
+	struct head_words head;
+	struct layer_memory m;
+	const struct buffer *b[3];
+	for (int i = 0; i < 3; i++) {
+		b[i] = buffer_at(address[i], owner);
+		if (!b[i] || b[i]->address != address[i])
+			return false;
+	}
+	m = (struct layer_memory){b[0]->shadow, b[1]->shadow, b[2]->shadow,
+				  b[0]->bytes,	b[1]->bytes,  b[2]->bytes};
+	memcpy(&layer, words, operation == OPERATION_LAYER ? sizeof layer : 0);
+	memcpy(&head, words, operation == OPERATION_HEAD ? sizeof head : 0);
+	return operation == OPERATION_LAYER ? layer_run(&layer, &m) : head_run(&head, &m);
+}
+
+static bool run_stream(const uint32_t *arguments, int owner)
+{
+	static const uint32_t lengths[] = {0, PRODUCT_WORDS, LAYER_WORDS, HEAD_WORDS};
+	uint64_t opcode, stream, address[3];
+	uint32_t start[2], n = arguments[4];
+	memcpy(&opcode, arguments, 8);
+	memcpy(&stream, arguments + 2, 8);
+	memcpy(address, arguments + 5, sizeof address);
+	const uint8_t *words = place(stream, (uint64_t)n * 4, owner);
+	if (opcode != RUN_STREAM || n < 2 || !words)
+		return false;
+	memcpy(start, words, sizeof start);
+	if (start[0] != PRODUCT_MAGIC || start[1] < 1 || start[1] > 3 || n != lengths[start[1]])
+		return false;
+	return start[1] == 1 ? run_product(words, address, owner)
+			     : run_whole(start[1], words, address, owner);
 }
 
 /* { state:4, ..., extra masks at 10, count at 12, opcode at 23 }, mask, arguments */

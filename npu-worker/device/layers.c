@@ -1,0 +1,302 @@
+#include "npu-worker/device/layers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "npu-worker/device/layers_private.h"
+#include "npu-worker/kernels/attention.h"
+
+static const enum part_role part_roles[MANIFEST_PARTS] = {
+	PART_ATTN_NORM, PART_Q,	   PART_K,  PART_V,    PART_O,
+	PART_FFN_NORM,	PART_GATE, PART_UP, PART_DOWN,
+};
+
+/* What stands between the products is the llama family's: nothing more. */
+static bool is_plain(const struct plan *plan)
+{
+	static const enum part_role more[] = {
+		PART_QKV,    PART_Q_BIAS, PART_K_BIAS,	       PART_V_BIAS,  PART_Q_NORM,
+		PART_K_NORM, PART_O_BIAS, PART_POST_ATTN_NORM, PART_GATE_UP, PART_POST_FFN_NORM};
+	const struct model_config *c = &plan->config;
+	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+		if (plan_find(plan, more[i], 0))
+			return false;
+	return !c->gelu && !c->window && c->attn_softcap == 0.0f && c->final_softcap == 0.0f &&
+	       plan_find(plan, PART_Q, 0) != NULL;
+}
+
+static const struct plan_part *head_part(const struct plan *plan)
+{
+	const struct plan_part *own = plan_find(plan, PART_OUTPUT, 0);
+	return own ? own : plan_find(plan, PART_EMBED, 0);
+}
+
+/* The kernel of one layer: its types may differ from another's. */
+static const struct manifest_layer *kernel_of(const struct manifest *manifest,
+					      const struct plan *plan, uint32_t layer)
+{
+	static const uint32_t places[7] = {MANIFEST_Q,	  MANIFEST_K,  MANIFEST_V,   MANIFEST_O,
+					   MANIFEST_GATE, MANIFEST_UP, MANIFEST_DOWN};
+	const struct model_config *c = &plan->config;
+	struct manifest_shape shape = {c->n_embd,   c->n_ffn,	    c->n_heads, c->n_kv_heads,
+				       c->head_dim, c->interleaved, {0}};
+	for (uint32_t i = 0; i < 7; i++) {
+		const struct plan_part *part = plan_find(plan, part_roles[places[i]], layer);
+		if (!part)
+			return NULL;
+		shape.types[i] = part->type;
+	}
+	return manifest_find_layer(manifest, &shape);
+}
+
+const struct manifest_layer *layers_kernel(const struct manifest *manifest, const struct plan *plan)
+{
+	const struct plan_part *head = head_part(plan);
+	const struct manifest_layer *first = NULL;
+	if (!manifest->n_layers || !is_plain(plan) || !head || manifest->head->type != head->type ||
+	    manifest->head->rows != head->rows || manifest->head->cols != head->cols)
+		return NULL;
+	for (uint32_t layer = 0; layer < plan->config.n_layers; layer++) {
+		const struct manifest_layer *kernel = kernel_of(manifest, plan, layer);
+		if (!kernel || (first && kernel != first))
+			return NULL;
+		first = kernel;
+	}
+	return first;
+}
+
+static void find_parts(struct layers *l, const struct plan *plan)
+{
+	for (uint32_t layer = 0; layer < l->n_layers; layer++)
+		for (uint32_t i = 0; i < MANIFEST_PARTS; i++)
+			l->parts[layer][i] = plan_find(plan, part_roles[i], layer)->offset;
+	l->head_parts[0] = plan_find(plan, PART_OUTPUT_NORM, 0)->offset;
+	l->head_parts[1] = head_part(plan)->offset;
+}
+
+static enum svc_code open_areas(struct layers *l, struct svc_err *err)
+{
+	const struct layers_options *o = &l->options;
+	enum svc_code code =
+		area_open(o->device, o->pages, o->pages_bytes, "KV pages", &l->pages, err);
+	if (code == SVC_OK)
+		code = area_open(o->device, o->logits, o->logits_bytes, "logits", &l->logits, err);
+	l->counts.in_place = l->pages.in_place && l->logits.in_place;
+	l->seen = calloc(o->pages_bytes / o->page_bytes + 1, 1);
+	if (code == SVC_OK && !l->seen)
+		code = svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	return code;
+}
+
+enum svc_code layers_open(const struct layers_options *options, const struct plan *plan,
+			  struct layers **ret_layers, struct svc_err *err)
+{
+	const struct model_config *c = &plan->config;
+	struct layers *l = calloc(1, sizeof *l);
+	if (!l)
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	l->options = *options;
+	l->kernel = layers_kernel(options->manifest, plan);
+	l->head = options->manifest->head;
+	l->n_layers = c->n_layers;
+	l->embd = c->n_embd;
+	l->vocab = c->n_vocab;
+	l->max_rows = options->manifest->max_tokens;
+	l->kv_bytes = c->n_kv_heads * (kernels_k_tile_bytes(KERNELS_KV_F16, c->head_dim) +
+				       kernels_v_tile_bytes(KERNELS_KV_F16, c->head_dim));
+	find_parts(l, plan);
+	enum svc_code code = work_open(l, plan, err);
+	if (code == SVC_OK)
+		code = open_areas(l, err);
+	if (code == SVC_OK)
+		*ret_layers = l;
+	else
+		layers_close(l);
+	return code;
+}
+
+struct layers *layers_close(struct layers *layers)
+{
+	if (!layers)
+		return NULL;
+	for (uint32_t s = 0; s < STREAM_SETS; s++)
+		for (uint32_t i = 0; i <= layers->n_layers; i++)
+			device_buffer_free(layers->sets[s].streams[i]);
+	device_buffer_free(layers->work);
+	area_close(&layers->pages);
+	area_close(&layers->logits);
+	free(layers->places);
+	free(layers->page_list);
+	free(layers->seen);
+	free(layers);
+	return NULL;
+}
+
+struct layers_counts layers_counts(const struct layers *layers)
+{
+	return layers->counts;
+}
+
+/* ---- instruction streams */
+
+static enum svc_code put_stream(struct layers *l, struct device_buffer **buffer,
+				const struct manifest_stream *stream, const uint32_t *words,
+				struct svc_err *err)
+{
+	size_t bytes = stream->n_words * sizeof *words;
+	enum svc_code code = SVC_OK;
+	if (!*buffer)
+		code = device_buffer_new(l->options.device, DEVICE_INSTRUCTIONS,
+					 MANIFEST_MAX_WORDS * sizeof *words, buffer, err);
+	if (code != SVC_OK)
+		return code;
+	memcpy(device_buffer_memory(*buffer), words, bytes);
+	return device_sync(*buffer, DEVICE_TO, 0, bytes, err);
+}
+
+/* From the manifest's rules: the first stream once, the layers' others differ in places alone. */
+static enum svc_code derive(struct layers *l, struct stream_set *set, struct svc_err *err)
+{
+	uint32_t words[MANIFEST_MAX_WORDS], keys = set->key_blocks * ENGINE_PAGE_TOKENS;
+	enum svc_code code = SVC_OK;
+	manifest_derive(&l->kernel->stream, set->rows, keys, words);
+	for (uint32_t layer = 0; layer < l->n_layers && code == SVC_OK; layer++) {
+		for (uint32_t i = 0; i < MANIFEST_PARTS; i++)
+			manifest_put(words, l->kernel->parts[i], l->parts[layer][i]);
+		words[l->kernel->kv] = (uint32_t)(layer * l->kv_bytes);
+		code = put_stream(l, &set->streams[layer], &l->kernel->stream, words, err);
+	}
+	if (set->logit_rows && code == SVC_OK) {
+		manifest_derive(&l->head->stream, set->logit_rows, keys, words);
+		for (uint32_t i = 0; i < 2; i++)
+			manifest_put(words, l->head->parts[i], l->head_parts[i]);
+		code = put_stream(l, &set->streams[l->n_layers], &l->head->stream, words, err);
+	}
+	return code;
+}
+
+/* A set that is there, or made in the place of the one unused for longest. */
+static enum svc_code find_streams(struct layers *l, const struct layers_rows *rows,
+				  struct stream_set **ret_set, struct svc_err *err)
+{
+	struct stream_set *oldest = &l->sets[0];
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < rows->count; i++) {
+		uint32_t position = rows->pass->rows[rows->first + i].position;
+		most = position > most ? position : most;
+	}
+	uint32_t blocks = most / ENGINE_PAGE_TOKENS + 1;
+	for (uint32_t s = 0; s < STREAM_SETS; s++) {
+		struct stream_set *set = &l->sets[s];
+		oldest = set->used < oldest->used ? set : oldest;
+		if (set->rows != rows->count || set->key_blocks != blocks ||
+		    set->logit_rows != rows->n_logits)
+			continue;
+		set->used = l->counts.passes;
+		*ret_set = set;
+		return SVC_OK;
+	}
+	oldest->rows = rows->count;
+	oldest->key_blocks = blocks;
+	oldest->logit_rows = rows->n_logits;
+	oldest->used = l->counts.passes;
+	l->counts.derived++;
+	*ret_set = oldest;
+	return derive(l, oldest, err);
+}
+
+/* ---- a pass */
+
+static size_t page_offset(const struct layers *l, const struct engine_pass_row *row, uint32_t page)
+{
+	return (size_t)(row->pages[page] - (const uint8_t *)l->pages.base);
+}
+
+/* Pages that others may have written since this device saw them. */
+static enum svc_code send_pages(struct layers *l, const struct layers_rows *rows,
+				struct svc_err *err)
+{
+	size_t bytes = l->options.page_bytes;
+	enum svc_code code = SVC_OK;
+	for (uint32_t i = 0; i < rows->count; i++) {
+		const struct engine_pass_row *row = &rows->pass->rows[rows->first + i];
+		bool again = i && row->pages == row[-1].pages;
+		for (uint32_t p = 0; p <= row->position / ENGINE_PAGE_TOKENS; p++) {
+			size_t at = page_offset(l, row, p);
+			if (l->seen[at / bytes] && (row->settled || again))
+				continue;
+			l->seen[at / bytes] = 1;
+			code = code == SVC_OK ? area_send(&l->pages, at, bytes, err) : code;
+		}
+	}
+	return code;
+}
+
+/* What the rows have written: their keys and values into the shared pages, their logits. */
+static enum svc_code fetch(struct layers *l, const struct layers_rows *rows, struct svc_err *err)
+{
+	enum svc_code code = work_fetch(l, rows, err);
+	size_t last = SIZE_MAX;
+	for (uint32_t i = 0; i < rows->count && code == SVC_OK; i++) {
+		const struct engine_pass_row *row = &rows->pass->rows[rows->first + i];
+		size_t at = page_offset(l, row, row->position / ENGINE_PAGE_TOKENS);
+		if (at != last)
+			code = area_fetch(&l->pages, at, l->options.page_bytes, err);
+		if (code == SVC_OK && row->logits)
+			code = area_fetch(&l->logits,
+					  (size_t)((char *)row->logits - l->logits.base),
+					  l->vocab * sizeof(float), err);
+		last = at;
+	}
+	return code;
+}
+
+static enum svc_code submit(struct layers *l, const struct layers_rows *rows,
+			    const struct stream_set *set, struct svc_err *err)
+{
+	struct device_run runs[MAX_LAYERS + 1];
+	uint32_t n = l->n_layers;
+	for (uint32_t i = 0; i < n; i++)
+		runs[i] =
+			(struct device_run){set->streams[i],
+					    l->kernel->stream.n_words,
+					    {l->options.weights->buffer, l->work, l->pages.buffer}};
+	if (rows->n_logits) {
+		runs[n] = (struct device_run){
+			set->streams[n],
+			l->head->stream.n_words,
+			{l->options.weights->buffer, l->work, l->logits.buffer}};
+		n++;
+	}
+	return device_submit(l->options.device, runs, n, err);
+}
+
+static enum svc_code run_rows(struct layers *l, struct layers_rows *rows, struct svc_err *err)
+{
+	const struct layers_options *o = &l->options;
+	struct stream_set *set = NULL;
+	l->counts.passes++;
+	enum svc_code code = work_send(l, rows, err);
+	if (code == SVC_OK)
+		code = send_pages(l, rows, err);
+	if (code == SVC_OK)
+		code = find_streams(l, rows, &set, err);
+	if (code == SVC_OK)
+		code = submit(l, rows, set, err);
+	if (code == SVC_OK)
+		code = work_prepare(l, rows, err);
+	if (code == SVC_OK)
+		code = device_wait(o->device, o->limit_us, o->beat, o->context, err);
+	return code == SVC_OK ? fetch(l, rows, err) : code;
+}
+
+enum svc_code layers_run(struct layers *l, const struct engine_pass *pass, struct svc_err *err)
+{
+	enum svc_code code = SVC_OK;
+	for (uint32_t first = 0; first < pass->n_rows && code == SVC_OK; first += l->max_rows) {
+		uint32_t left = pass->n_rows - first;
+		struct layers_rows rows = {pass, first, left < l->max_rows ? left : l->max_rows, 0};
+		code = run_rows(l, &rows, err);
+	}
+	return code;
+}

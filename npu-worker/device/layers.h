@@ -1,0 +1,45 @@
+/* npu-worker/device/layers.h: whole layers on an NPU: one list of runs for all layers and the head,
+ * once per pass. Keys and values are read and written in the pages that all workers share, logits
+ * written where the samplers read them. */
+#pragma once
+#include "npu-worker/device/area.h"
+#include "npu-worker/device/manifest.h"
+#include "npu-worker/engine/engine.h"
+
+struct layers;
+
+struct layers_options {
+	struct device *device;
+	const struct manifest *manifest;
+	const struct area *weights;
+	void *pages; /* the segments that all workers share; page aligned, writable */
+	size_t pages_bytes;
+	void *logits;
+	size_t logits_bytes;
+	size_t page_bytes;
+	uint64_t limit_us;
+	void (*beat)(void *context);
+	void *context;
+};
+
+/* The kernel for every layer of this model; NULL: the manifest has none, or the model does
+ * something between its products that such a kernel doesn't. */
+const struct manifest_layer *layers_kernel(const struct manifest *manifest,
+					   const struct plan *plan);
+
+SVC_CHECKED enum svc_code layers_open(const struct layers_options *options, const struct plan *plan,
+				      struct layers **ret_layers, struct svc_err *err);
+/* NULL is fine. Returns NULL. Nothing may be running. */
+struct layers *layers_close(struct layers *layers);
+
+/* All layers and the head for the pass' rows. On failure nothing may be freed: leave by _exit. */
+SVC_CHECKED enum svc_code layers_run(struct layers *layers, const struct engine_pass *pass,
+				     struct svc_err *err);
+
+struct layers_counts {
+	uint64_t passes;
+	uint64_t derived;  /* sets of instruction streams made, not found in the cache */
+	uint64_t prepared; /* passes whose positions had been filled in while the one before ran */
+	bool in_place;	   /* pages and logits are the shared ones */
+};
+struct layers_counts layers_counts(const struct layers *layers);

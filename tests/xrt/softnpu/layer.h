@@ -1,0 +1,38 @@
+/* tests/xrt/softnpu/layer.h: whole layers and the head on the software NPU, in the arithmetic
+ * of product.h; separate scalar code for everything between the products. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LAYER_WORDS = 37, HEAD_WORDS = 11 };
+enum { ROUND_A16, ROUND_B16 }; /* activations: the families a16-v1, b16-v1 */
+enum { OPERATION_LAYER = 2, OPERATION_HEAD = 3 };
+enum { ATTN_NORM, Q, K, V, O, FFN_NORM, GATE, UP, DOWN, LAYER_PARTS };
+
+/* A layer's instruction stream. Places are bytes in the weights: low word, high word. */
+struct layer_words {
+	uint32_t magic, operation, embd, ffn, heads, kv_heads, head_dim, interleaved;
+	uint32_t types[7]; /* q k v o gate up down */
+	uint32_t rows, key_blocks;
+	uint32_t kv; /* of the layer, in a page */
+	uint32_t parts[LAYER_PARTS][2];
+	uint32_t rounding;
+};
+
+struct head_words {
+	uint32_t magic, operation, type, embd, vocab, rows;
+	uint32_t norm[2], matrix[2];
+	uint32_t rounding;
+};
+
+/* What a run may touch. */
+struct layer_memory {
+	const uint8_t *weights;
+	uint8_t *work, *third; /* KV pages, or logits */
+	uint64_t weight_bytes, work_bytes, third_bytes;
+};
+
+/* false: the stream or the work area is nonsense, or leaves its buffers. */
+bool layer_run(const struct layer_words *w, const struct layer_memory *m);
+bool head_run(const struct head_words *w, const struct layer_memory *m);
