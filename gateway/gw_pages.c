@@ -9,11 +9,23 @@ void gw_serve_live(void *context, struct gw_http_exchange *exchange)
 	gw_http_reply(exchange, 200, "application/json", span_of("{\"status\":\"ok\"}"));
 }
 
+/* A worker that waits before it tries a failing NPU again is no worker yet. */
+static bool npu_is_left_alone(const struct shm_run *run)
+{
+	for (uint32_t i = 1; i < INC_COUNT; i++)
+		if (inc_role(run, i) == ROLE_WORKER && !inc_is_dead(run, i) &&
+		    atomic_load(&run->ctl->incs[i].npu_pause_us))
+			return true;
+	return false;
+}
+
 static const char *why_not_ready(const struct gateway *gateway)
 {
 	enum shm_role missing = gw_ready_missing(gateway);
 	if (gateway->svc->draining)
 		return "this gateway is shutting down";
+	if (missing == ROLE_WORKER && npu_is_left_alone(&gateway->svc->run))
+		return "npu-worker: the NPU failed again and again and is left alone for a while";
 	if (missing)
 		return inc_role_name(missing);
 	return gateway->has_vocab ? NULL : "the vocabulary is not published yet";

@@ -339,6 +339,26 @@ def test_scales_by_row_are_an_option(foreign, folder):
     assert answers(path.parent / "d.gguf") == answers(folder)
 
 
+def test_signed_codes_with_an_offset_mean_the_same(foreign):
+    """What another tool makes of Q4_0: unsigned codes and m = bf16(-8 d). The weights differ by the rounding of m alone, which is
+    none here: 8 d has d's own digits."""
+    path, entries = foreign
+    name = next(n for n, (_, shape, raw) in entries.items() if "up_proj" in n or "down_proj" in n if shape[-1] == 5120
+                and not np.frombuffer(raw, np.uint8).reshape(-1, 5120)[:, 512:1024].any())
+    model("convert", path, path.parent / "b.gguf")
+    dtype, shape, raw = entries[name]
+    tile = np.frombuffer(raw, np.uint8).reshape(-1, 5120).copy()
+    d = widen(tile[:, :512].copy().view(np.uint16))
+    tile[:, 512:1024] = bf16(-8 * d).view(np.uint8).reshape(-1, 512)
+    tile[:, 1024:] ^= 0x88
+    write(path, entries | {name: (dtype, shape, tile.tobytes())})
+    model("convert", path, path.parent / "a.gguf")
+    key = f"blk.{name.split('.')[2]}.ffn_{'up' if 'up_proj' in name else 'down'}.weight"
+    b, a = (tensors(path.parent / f"{x}.gguf")[key] for x in "ba")
+    assert (b.tensor_type, a.tensor_type) == (T.Q4_0, T.Q4_1)
+    assert (gguf.quants.dequantize(b.data, T.Q4_0) == gguf.quants.dequantize(a.data, T.Q4_1)).all()
+
+
 def test_a_grid_of_tiles_is_the_same_bytes(foreign):
     path, entries = foreign
     before = answers(path)
