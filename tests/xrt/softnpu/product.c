@@ -1,6 +1,7 @@
 #include "product.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LANES = 16, GROUP = 32 };
@@ -93,33 +94,46 @@ void product_run(const struct product_words *w, const uint8_t *weights, const ui
 	}
 }
 
-/* One chain over the columns for each row and token; a weight is rounded once. */
+/* One chain over the columns for each row and token; a weight is rounded once. Sixteen rows side by
+ * side, so that the chains don't wait for themselves. */
+static void run_block_b16(const struct product_words *w, const struct form *f, const uint8_t *block,
+			  const float *x, float *acc)
+{
+	for (uint32_t g = 0; g < w->cols / GROUP; g++, block += f->bytes) {
+		float weights[GROUP][LANES];
+		for (uint32_t lane = 0; lane < LANES; lane++) {
+			int32_t q[GROUP];
+			float d = from_half(block + f->d + 2 * lane);
+			float m = f->m ? from_half(block + f->m + 2 * lane) : 0.0f;
+			read_codes(w->type, f, block, lane, q);
+			for (uint32_t i = 0; i < GROUP; i++)
+				weights[i][lane] = f->m ? fmaf(d, (float)q[i], m) : d * (float)q[i];
+		}
+		for (uint32_t t = 0; t < w->tokens; t++) {
+			const float *in = x + (size_t)t * w->cols + (size_t)g * GROUP;
+			float *out = acc + (size_t)t * LANES;
+			for (uint32_t i = 0; i < GROUP; i++)
+				for (uint32_t lane = 0; lane < LANES; lane++)
+					out[lane] = fmaf(weights[i][lane], in[i], out[lane]);
+		}
+	}
+}
+
 void product_run_b16(const struct product_words *w, const uint8_t *weights, const uint8_t *acts,
 		     uint8_t *output)
 {
 	const struct form *f = form_of(w->type);
-	const float *x = (const float *)(const void *)acts;
 	float *y = (float *)(void *)(output + w->output);
-	uint32_t groups = w->cols / GROUP;
+	float *acc = malloc((size_t)w->tokens * LANES * sizeof *acc);
+	if (!acc)
+		abort();
 	weights += (uint64_t)w->weights_high << 32 | w->weights_low;
-	for (uint32_t n = 0; n < w->rows; n++) {
-		const uint8_t *block = weights + (size_t)(n / LANES) * groups * f->bytes;
+	for (uint32_t n = 0; n < w->rows; n += LANES, weights += w->cols / GROUP * f->bytes) {
+		memset(acc, 0, (size_t)w->tokens * LANES * sizeof *acc);
+		run_block_b16(w, f, weights, (const float *)(const void *)acts, acc);
 		for (uint32_t t = 0; t < w->tokens; t++)
-			y[(size_t)t * w->stride + n] = 0.0f;
-		for (uint32_t g = 0; g < groups; g++, block += f->bytes) {
-			int32_t q[GROUP];
-			float d = from_half(block + f->d + 2 * (n % LANES));
-			float m = f->m ? from_half(block + f->m + 2 * (n % LANES)) : 0.0f;
-			read_codes(w->type, f, block, n % LANES, q);
-			for (uint32_t t = 0; t < w->tokens; t++) {
-				float *acc = &y[(size_t)t * w->stride + n];
-				const float *in = x + (size_t)t * w->cols + (size_t)g * GROUP;
-				for (uint32_t i = 0; i < GROUP; i++) {
-					float weight =
-						f->m ? fmaf(d, (float)q[i], m) : d * (float)q[i];
-					*acc = fmaf(weight, in[i], *acc);
-				}
-			}
-		}
+			for (uint32_t lane = 0; lane < LANES && n + lane < w->rows; lane++)
+				y[(size_t)t * w->stride + n + lane] = acc[t * LANES + lane];
 	}
+	free(acc);
 }
