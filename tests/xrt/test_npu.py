@@ -240,7 +240,7 @@ def second(npu, pipeline, *options, words=(), env=None):
     program = npu.worker(*words)
     done = subprocess.run([str(word) for word in (*program, "--run-dir", pipeline.dir, "--instance", 1, "--device", "xrt",
                                                   "--device-limit-ms", LIMIT_MS, *options)],
-                          capture_output=True, text=True, timeout=120, env={**pipeline.env, **npu.env(**(env or {}))})
+                          capture_output=True, text=True, timeout=120, env={**npu.env(**(env or {})), **pipeline.env})
     return done.returncode, done.stderr
 
 

@@ -237,6 +237,10 @@ static int sync_bo(const struct amdxdna_drm_sync_bo *s)
 {
 	struct wire_message m = {
 		.op = WIRE_SYNC, .a = s->handle, .b = s->offset, .c = s->size, .d = s->direction};
+	if (getenv("SOFTNPU_TRACE"))
+		fprintf(stderr, "softnpu: sync %u %s: %llu bytes at %llu%s\n", s->handle,
+			s->direction ? "from" : "to", (unsigned long long)s->size,
+			(unsigned long long)s->offset, is_dropped(s) ? ", dropped" : "");
 	return is_dropped(s) ? 0 : ask(&m, -1, NULL);
 }
 
