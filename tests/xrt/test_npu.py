@@ -200,15 +200,17 @@ def test_missing_syncs_give_wrong_results(npu, host, kernels, dropped):
         assert len(answer[0].ids) == 8 and answer[0].ids != host[0].ids[:8]
 
 
-def test_a_successor_shows_the_pages_to_its_device(npu, host):
-    """The keys that a dead worker's device wrote lie in shared memory; without their sync the next one would not see them."""
+@pytest.mark.parametrize("dropped, right", [("wraps", True), ("pages", False)])
+def test_a_successor_shows_the_pages_to_its_device(npu, host, dropped, right):
+    """The keys that a dead worker's device wrote lie in shared memory; the next one syncs them, and without that would not see
+    them. (XRT syncs a buffer as a whole when it is made, which hides a forgotten sync: so that is left out in both.)"""
     with start(npu) as pipeline:
         def disturb():
             pipeline.kill("npu-worker")
-            pipeline.programs["npu-worker"] = npu.worker("SOFTNPU_DROP_SYNC=pages")
+            pipeline.programs["npu-worker"] = npu.worker(f"SOFTNPU_DROP_SYNC={dropped}")
             come_back(pipeline)
         answer = go_through(pipeline, disturb)
-        assert len(answer[0].ids) == TOKENS and answer[0].ids != host[0].ids
+        assert len(answer[0].ids) == TOKENS and (answer[0].ids == host[0].ids) == right
 
 
 def test_a_storm_of_failures_is_waited_out(npu, host):

@@ -22,10 +22,11 @@
 #include "wire.h"
 
 #define NODE "/dev/accel/accel0"
-enum { MAX_FDS = 1024, MAX_HANDLES = 65536, POLL_US = 100, PAGE_OFFSET = 4096 };
+enum { MAX_FDS = 1024, MAX_HANDLES = 65536, POLL_US = 100 };
 
 static bool is_device[MAX_FDS];
 static int memory_of[MAX_HANDLES]; /* descriptor + 1 of a buffer's memory */
+static uint32_t weights;	   /* handle of the first buffer of a user's memory */
 static int npu = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -119,6 +120,8 @@ static int create_bo(struct amdxdna_drm_create_bo *c)
 			memory_of[m.a] = fd + 1;
 	}
 	c->handle = (uint32_t)m.a;
+	if (c->vaddr && !c->size && !weights)
+		weights = c->handle;
 	return status;
 }
 
@@ -229,7 +232,8 @@ static bool is_dropped(const struct amdxdna_drm_sync_bo *s)
 		return false;
 	return (strcmp(what, "products") == 0 && to && own) ||
 	       (strcmp(what, "work") == 0 && to && own && s->offset) ||
-	       (strcmp(what, "pages") == 0 && to && !own && s->offset >= PAGE_OFFSET) ||
+	       (strcmp(what, "wraps") == 0 && to && !own && s->handle != weights && !s->offset) ||
+	       (strcmp(what, "pages") == 0 && to && !own && s->handle != weights) ||
 	       (strcmp(what, "from") == 0 && !to && !own);
 }
 
