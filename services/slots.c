@@ -5,8 +5,13 @@
 #include "shm/fence.h"
 #include "shm/recovery.h"
 
-/* A request may see two of its owners die without progress; the third death is its fault. */
-#define DEATHS_LIMIT 3
+/* A request may see this many of its owners but one die without progress; the next death is its
+ * fault. From the second on it runs alone (npu-worker/schedule.c), so more of them harm nobody,
+ * while kills at random, on a slow machine, don't hit the same request that often before it gets
+ * on. */
+#define DEATHS_LIMIT 5
+/* How often a silent owner's limit is doubled at most. */
+#define PATIENCE_MAX 3
 /* The owner is nobody who could ever act: gone, of another role, or dead. */
 static bool is_orphan(const struct shm_run *run, uint32_t owner, enum shm_role role)
 {
@@ -31,7 +36,7 @@ static uint64_t patience_us(struct svc *svc, uint32_t slot, struct slot_state st
 	uint32_t lost = 0;
 	if (body && atomic_load(&body->death_mark) == progress_mark(body))
 		lost = atomic_load(&body->deaths);
-	return svc->stall_us << (lost < DEATHS_LIMIT ? lost : DEATHS_LIMIT);
+	return svc->stall_us << (lost < PATIENCE_MAX ? lost : PATIENCE_MAX);
 }
 
 static enum svc_claim judge(struct svc *svc, uint32_t slot, struct slot_state state,

@@ -165,9 +165,11 @@ def test_a_gateway_dies(undisturbed, which):
         pipeline.kill("gateway")
         for stream, seen in zip(streams, events):
             more, alive = cut_off(stream, 1000)
-            assert not alive and not stream.done
+            assert not alive
             seen += more
             stream.close()
+        # One may have come to its end before the gateway did.
+        assert not all(stream.done for stream in streams)
         pipeline.start("gateway")
         pipeline.wait_ready()
         for stream, seen, whole in zip(streams, events, [undisturbed[i] for i in which]):
