@@ -221,19 +221,21 @@ static enum svc_code start_again(struct gateway *gateway, struct gw_http_exchang
 }
 
 enum svc_code gw_resume(struct gateway *gateway, struct gw_http_exchange *exchange,
-			const struct gw_key *key, bool *ret_found, struct svc_err *err)
+			struct gw_key *key, bool *ret_found, struct svc_err *err)
 {
 	const struct shm_run *run = &gateway->svc->run;
 	uint64_t request = key->has_at && !key->elsewhere ? key->at.request : 0;
 	struct gw_found found;
 	*ret_found = true;
-	if (!request && key->key_hash)
+	if (key->key_hash && (!request || !gw_request_find(run, request, &found)))
 		request = find_key(run, key->key_hash);
 	if (!gateway->has_vocab)
 		return svc_fail(err, SVC_NO_WORKER, __func__,
 				"the tokenizer has not published the vocabulary yet");
 	if (request && gw_request_find(run, request, &found))
 		return start_again(gateway, exchange, key, &found, err);
+	/* As after another run: with the key the same answer can be made again. */
+	key->elsewhere = key->has_at && key->key_hash;
 	if (key->has_at && !key->elsewhere)
 		return svc_fail(
 			err, SVC_GONE, __func__,

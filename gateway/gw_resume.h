@@ -17,7 +17,7 @@ enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange
  * is free. SVC_GONE: the one that an event id names is no more. SVC_CONFLICT: it was another
  * request. */
 enum svc_code gw_resume(struct gateway *gateway, struct gw_http_exchange *exchange,
-			const struct gw_key *key, bool *ret_found, struct svc_err *err) SVC_CHECKED;
+			struct gw_key *key, bool *ret_found, struct svc_err *err) SVC_CHECKED;
 /* Does another slot hold this Idempotency-Key, taken before this request was? */
 bool gw_key_is_taken(const struct gateway *gateway, uint64_t key_hash, uint64_t request);
 /* All choices of it. */

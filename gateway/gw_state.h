@@ -49,8 +49,8 @@ struct gw_key {
 	uint64_t content_hash; /* of endpoint and body; 0: not to be compared */
 	uint64_t seed;	       /* for requests without one */
 	bool has_at;
-	bool elsewhere;	       /* `at` is of another run: the answer is made anew, and given from
-				  there */
+	bool elsewhere;	       /* `at` is of another run, or of an answer that isn't kept any more:
+				  it is made anew, and given from there */
 	struct gw_event_id at; /* the last event that the client has seen */
 };
 

@@ -746,6 +746,20 @@ def test_a_keyed_request_without_client_is_cancelled_in_time():
         assert json.loads(data)["choices"][0]["text"] == "abc" and server.metric("lockstep_resumed_total") == 1
 
 
+def test_a_keyed_stream_that_is_kept_no_more_is_made_again():
+    body = {"prompt": "abcdefghijklmnopqrst", "stream": True}
+    with gateway_with("--detach-s", 0.1, step_us=30000) as server:
+        undisturbed = whole_stream(server, **body)
+        connection = server.open_stream("/v1/completions", {"Idempotency-Key": "k"}, **body)
+        first = read_events(connection, 3)
+        connection.close()
+        until(lambda: server.metric('lockstep_results_total{code="cancelled"}') == 1 and server.busy() == 0)
+        place = id_of(first[-1])
+        assert server.request("GET", f"/v1/streams/{place}")[0] == 410
+        rest = whole_stream(server, {"Idempotency-Key": "k", "Last-Event-ID": place}, **body)
+        assert contents(first + rest) == contents(undisturbed)
+
+
 def test_a_stream_without_key_ends_with_its_client(slow):
     connection = slow.open_stream("/v1/completions", prompt="!flood x", stream=True)
     first = read_events(connection, 2)
