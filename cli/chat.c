@@ -75,9 +75,13 @@ static bool on_event(void *context, const json_t *event)
 	return true;
 }
 
-static void add_message(json_t *messages, const char *role, const char *content)
+static enum svc_code add_message(struct talk *talk, const char *role, const char *content,
+				 struct svc_err *err)
 {
-	json_array_append_new(messages, json_pack("{s:s,s:s}", "role", role, "content", content));
+	json_t *message = json_pack("{s:s,s:s}", "role", role, "content", content);
+	if (json_array_append_new(talk->messages, message) != 0)
+		return svc_fail(err, SVC_INVALID, __func__, "the text is not valid UTF-8");
+	return SVC_OK;
 }
 
 static json_t *make_request(const struct talk *talk, const char *raw_prompt)
@@ -123,6 +127,13 @@ static enum svc_code ask(struct talk *talk, const char *raw_prompt, struct svc_e
 	return code;
 }
 
+static void close_talk(struct talk *talk)
+{
+	json_decref(talk->messages);
+	buf_free(&talk->answer);
+	opt_free(talk->options);
+}
+
 static bool open_talk(struct talk *talk, const char *program, int argc, char **argv,
 		      int *ret_status)
 {
@@ -137,16 +148,13 @@ static bool open_talk(struct talk *talk, const char *program, int argc, char **a
 		snprintf(talk->url, sizeof talk->url, "http://127.0.0.1:%" PRId64,
 			 opt_int(talk->options, "port"));
 	talk->messages = json_array();
-	if (*opt_string(talk->options, "system"))
-		add_message(talk->messages, "system", opt_string(talk->options, "system"));
-	return true;
-}
-
-static void close_talk(struct talk *talk)
-{
-	json_decref(talk->messages);
-	buf_free(&talk->answer);
-	opt_free(talk->options);
+	const char *system = opt_string(talk->options, "system");
+	struct svc_err err;
+	if (!*system || add_message(talk, "system", system, &err) == SVC_OK)
+		return true;
+	*ret_status = cli_fail(&err);
+	close_talk(talk);
+	return false;
 }
 
 /* The words of the command line, or standard input. */
@@ -176,8 +184,8 @@ int cli_generate(int argc, char **argv)
 	} else if (opt_bool(talk.options, "raw")) {
 		code = ask(&talk, prompt.ptr, &err);
 	} else {
-		add_message(talk.messages, "user", prompt.ptr);
-		code = ask(&talk, NULL, &err);
+		code = add_message(&talk, "user", prompt.ptr, &err);
+		code = code ? code : ask(&talk, NULL, &err);
 	}
 	if (code == SVC_OK)
 		putchar('\n');
@@ -208,6 +216,7 @@ static enum chat_step chat_retry(struct talk *talk)
 /* A line that begins with / is a command. */
 static enum chat_step chat_command(struct talk *talk, const char *line)
 {
+	struct svc_err err;
 	if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0)
 		return CHAT_LEAVE;
 	if (strcmp(line, "/retry") == 0)
@@ -217,8 +226,10 @@ static enum chat_step chat_command(struct talk *talk, const char *line)
 		printf("(the conversation is empty)\n");
 	} else if (strncmp(line, "/system ", 8) == 0) {
 		json_array_clear(talk->messages);
-		add_message(talk->messages, "system", line + 8);
-		printf("(a new conversation with this system prompt)\n");
+		if (add_message(talk, "system", line + 8, &err) == SVC_OK)
+			printf("(a new conversation with this system prompt)\n");
+		else
+			cli_fail(&err);
 	} else {
 		printf("/system TEXT   a new conversation with a system prompt\n"
 		       "/clear         forget the conversation\n"
@@ -237,9 +248,14 @@ static bool read_turn(struct line_editor *editor, struct buf *turn)
 {
 	struct buf line = {0};
 	bool more = true, any = false;
+	enum line_outcome outcome;
 	buf_clear(turn);
-	while (more && line_read(editor, any ? ". " : "> ", &line)) {
+	while (more && (outcome = line_read(editor, any ? ". " : "> ", &line)) != LINE_END) {
 		any = true;
+		if (outcome == LINE_ABANDONED) {
+			buf_clear(turn);
+			break;
+		}
 		more = line.len > 0 && line.ptr[line.len - 1] == '\\';
 		if (line.len)
 			buf_append(turn, line.ptr, line.len - more);
@@ -289,21 +305,22 @@ static int chat_answer(struct talk *talk)
 		return cli_fail(&err);
 	}
 	print_speed(talk);
-	add_message(talk->messages, "assistant", talk->answer.ptr ? talk->answer.ptr : "");
-	return 0;
+	const char *answer = talk->answer.ptr ? talk->answer.ptr : "";
+	return add_message(talk, "assistant", answer, &err) == SVC_OK ? 0 : cli_fail(&err);
 }
 
 static int chat_run(struct talk *talk, struct line_editor *editor)
 {
 	struct buf turn = {0};
+	struct svc_err err;
 	enum chat_step step = CHAT_NEXT;
 	int status = 0;
 	while (step != CHAT_LEAVE && read_turn(editor, &turn)) {
 		step = turn.len == 0 ? CHAT_NEXT : CHAT_ASK;
 		if (turn.len && turn.ptr[0] == '/')
 			step = chat_command(talk, turn.ptr);
-		else if (turn.len)
-			add_message(talk->messages, "user", turn.ptr);
+		else if (turn.len && add_message(talk, "user", turn.ptr, &err) != SVC_OK)
+			step = cli_fail(&err) ? CHAT_NEXT : step;
 		if (step == CHAT_ASK && chat_answer(talk) != 0)
 			status = 1;
 	}

@@ -168,27 +168,28 @@ static void escape_read(struct line_editor *editor)
 		editor->pasting = number == 200;
 }
 
-enum outcome { GOES_ON, COMPLETE, ABANDONED, AT_END };
+/* GOES_ON, or how the line ended. */
+enum { GOES_ON = -1 };
 
 #define CONTROL(letter) ((letter)&0x1F)
 
-static enum outcome key_take(struct line_editor *editor, int byte)
+static int key_take(struct line_editor *editor, int byte)
 {
 	struct line_text *text = &editor->text;
 	switch (byte) {
 	case -1:
-		return AT_END;
+		return LINE_END;
 	case '\r':
 	case '\n':
 		if (!editor->pasting)
-			return COMPLETE;
+			return LINE_TYPED;
 		line_text_insert(text, '\n');
 		break;
 	case CONTROL('C'):
-		return ABANDONED;
+		return LINE_ABANDONED;
 	case CONTROL('D'):
 		if (text->len == 0)
-			return AT_END;
+			return LINE_END;
 		line_text_delete(text);
 		break;
 	case 0x1B:
@@ -224,9 +225,9 @@ static enum outcome key_take(struct line_editor *editor, int byte)
 	return GOES_ON;
 }
 
-static enum outcome edit(struct line_editor *editor, const char *prompt)
+static int edit(struct line_editor *editor, const char *prompt)
 {
-	enum outcome outcome = GOES_ON;
+	int outcome = GOES_ON;
 	line_text_set(&editor->text, "");
 	editor->at = editor->n_history;
 	editor->pasting = false;
@@ -240,12 +241,13 @@ static enum outcome edit(struct line_editor *editor, const char *prompt)
 	return outcome;
 }
 
-static bool terminal_read(struct line_editor *editor, const char *prompt, struct buf *ret_line)
+static enum line_outcome terminal_read(struct line_editor *editor, const char *prompt,
+				       struct buf *ret_line)
 {
 	static const char paste_on[] = "\x1B[?2004h", paste_off[] = "\x1B[?2004l\n";
 	struct termios before, raw;
 	if (tcgetattr(STDIN_FILENO, &before) != 0)
-		return false;
+		return LINE_END;
 	raw = before;
 	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
 	raw.c_iflag &= ~(tcflag_t)(IXON | ICRNL);
@@ -253,19 +255,19 @@ static bool terminal_read(struct line_editor *editor, const char *prompt, struct
 	raw.c_cc[VTIME] = 0;
 	fflush(stdout);
 	if (tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) != 0)
-		return false;
+		return LINE_END;
 	say(paste_on, sizeof paste_on - 1);
-	enum outcome outcome = edit(editor, prompt);
+	int outcome = edit(editor, prompt);
 	say(paste_off, sizeof paste_off - 1);
 	(void)tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
-	if (outcome == COMPLETE && editor->text.len)
+	if (outcome == LINE_TYPED && editor->text.len)
 		buf_append(ret_line, editor->text.bytes, editor->text.len);
-	return outcome != AT_END;
+	return (enum line_outcome)outcome;
 }
 
 /* ---- the whole ---- */
 
-static bool plain_read(const char *prompt, struct buf *ret_line)
+static enum line_outcome plain_read(const char *prompt, struct buf *ret_line)
 {
 	char *line = NULL;
 	size_t room = 0;
@@ -277,10 +279,10 @@ static bool plain_read(const char *prompt, struct buf *ret_line)
 	if (len > 0)
 		buf_append(ret_line, line, (size_t)len - (line[len - 1] == '\n'));
 	free(line);
-	return len > 0;
+	return len > 0 ? LINE_TYPED : LINE_END;
 }
 
-bool line_read(struct line_editor *editor, const char *prompt, struct buf *ret_line)
+enum line_outcome line_read(struct line_editor *editor, const char *prompt, struct buf *ret_line)
 {
 	buf_clear(ret_line);
 	return editor->terminal ? terminal_read(editor, prompt, ret_line)

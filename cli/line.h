@@ -14,8 +14,9 @@ struct line_editor;
 struct line_editor *line_open(const char *history);
 /* Writes the history (0600); NULL is fine. Returns NULL. */
 struct line_editor *line_close(struct line_editor *editor);
-/* Replaces *ret_line by the next line, without its end; what is pasted may hold line breaks. false:
- * the input is at its end. */
-bool line_read(struct line_editor *editor, const char *prompt, struct buf *ret_line);
+/* LINE_END: the input is at its end. LINE_ABANDONED: Ctrl-C; the line is empty. */
+enum line_outcome { LINE_TYPED, LINE_ABANDONED, LINE_END };
+/* Replaces *ret_line by the next line, without its end; what is pasted may hold line breaks. */
+enum line_outcome line_read(struct line_editor *editor, const char *prompt, struct buf *ret_line);
 /* Adds a text to the history, unless it is empty or the last one again. */
 void line_remember(struct line_editor *editor, const char *text);

@@ -81,7 +81,7 @@ static enum svc_code check_model(const char *path, const char *wanted, struct sv
 
 static bool within(const struct opt_set *options, const struct vfy_fidelity *f)
 {
-	return f->rows > 0 && f->kl_mean <= opt_real(options, "mean-kl") &&
+	return f->rows > 0 && f->undefined == 0 && f->kl_mean <= opt_real(options, "mean-kl") &&
 	       f->kl_max <= opt_real(options, "max-kl") &&
 	       f->correlation_min >= opt_real(options, "correlation") &&
 	       (f->flips == 0 || f->gap_max <= opt_real(options, "gap"));

@@ -21,8 +21,9 @@ static bool passes(const struct opt_set *options, const struct vfy_rope_result *
 {
 	bool good = true;
 	for (int i = 0; i < VFY_ROPE_TABLES; i++)
-		good &= r->tables[i].max_ulp <= (double)opt_int(options, "max-ulp") ||
-			r->tables[i].max_abs <= opt_real(options, "max-abs");
+		good &= r->tables[i].undefined == 0 &&
+			(r->tables[i].max_ulp <= (double)opt_int(options, "max-ulp") ||
+			 r->tables[i].max_abs <= opt_real(options, "max-abs"));
 	return good;
 }
 
@@ -32,6 +33,8 @@ static void print_table(const struct vfy_rope_table *t)
 	       " by 1 ULP, %" PRIu64 " by more",
 	       t->name, t->pairs, t->identical, t->elements, t->one_ulp,
 	       t->elements - t->identical - t->one_ulp);
+	if (t->undefined)
+		printf("; %" PRIu64 " undefined", t->undefined);
 	if (t->max_ulp > 0)
 		printf("; max abs %.3g, max %.0f ULP: position %" PRIu32 ", %s of pair %" PRIu32,
 		       t->max_abs, t->max_ulp, t->max_position,
@@ -52,12 +55,12 @@ static json_t *result_json(const struct vfy_rope_result *r, bool good)
 			continue;
 		json_object_set_new(
 			root, t->name,
-			json_pack("{s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I}",
+			json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I}",
 				  "pairs", (json_int_t)t->pairs, "elements",
 				  (json_int_t)t->elements, "identical", (json_int_t)t->identical,
-				  "one_ulp", (json_int_t)t->one_ulp, "max_ulp",
-				  vfy_json_real(t->max_ulp), "max_position",
-				  (json_int_t)t->max_position, "max_element",
+				  "one_ulp", (json_int_t)t->one_ulp, "undefined",
+				  (json_int_t)t->undefined, "max_ulp", vfy_json_real(t->max_ulp),
+				  "max_position", (json_int_t)t->max_position, "max_element",
 				  (json_int_t)t->max_element, "ours_as_defined",
 				  (json_int_t)t->ours_as_defined, "reference_as_defined",
 				  (json_int_t)t->reference_as_defined, "near_ties",

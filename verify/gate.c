@@ -38,8 +38,10 @@ enum svc_code vfy_fidelity_of(const struct vfy_row_distance *distances, uint32_t
 		const struct vfy_row_distance *d = &distances[i];
 		kl[i] = d->kl;
 		f.kl_mean += d->kl / rows;
-		f.correlation_mean += d->correlation / rows;
-		f.correlation_min = fmin(f.correlation_min, d->correlation);
+		/* A row without variance, or with a NaN, correlates with nothing. */
+		double correlation = isnan(d->correlation) ? -1 : d->correlation;
+		f.correlation_mean += correlation / rows;
+		f.correlation_min = fmin(f.correlation_min, correlation);
 		f.outside_mean += d->outside / rows;
 		f.undefined += d->undefined;
 		if (d->best == d->other_best)

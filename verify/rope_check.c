@@ -90,6 +90,7 @@ static void compare_element(const struct tables *t, uint32_t row, uint32_t eleme
 	table->elements++;
 	table->identical += same_bits(ours, theirs);
 	table->one_ulp += has_distance && ulp == 1;
+	table->undefined += !has_distance;
 	table->ours_as_defined += same_bits(ours, defined);
 	table->reference_as_defined += same_bits(theirs, defined);
 	table->max_abs = fmax(table->max_abs, fabs((double)ours - (double)theirs));

@@ -13,6 +13,7 @@ struct vfy_rope_table {
 	const char *name; /* "rope", "rope_local"; NULL: the reference has none */
 	uint32_t pairs;
 	uint64_t elements, identical, one_ulp; /* the rest are further apart */
+	uint64_t undefined;		       /* NaN on a side */
 	double max_ulp, max_abs;
 	uint32_t max_position, max_element; /* element: 0 .. pairs - 1 cosines, then sines */
 	/* The definition, evaluated in long double from the reference's inverse frequencies: how

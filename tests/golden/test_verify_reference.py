@@ -95,6 +95,9 @@ def test_another_base_is_seen(models, tmp_path):
     np.savez(tmp_path / "r.npz", **{**arrays, "cos": cosines})
     told = verify("rope", tmp_path / "r.npz", "--model", models / "qwen3.gguf", status=1)["rope"]
     assert told["max_ulp"] >= 2 and (told["max_position"], told["max_element"]) == (arrays["positions"][3], 5)
+    cosines[3, 5] = np.nan
+    np.savez(tmp_path / "r.npz", **{**arrays, "cos": cosines})
+    assert verify("rope", tmp_path / "r.npz", "--model", models / "qwen3.gguf", status=1)["rope"]["undefined"] == 1
     del arrays["sin"]
     np.savez(tmp_path / "r.npz", **arrays)
     assert "array sin must be" in run("rope", tmp_path / "r.npz", "--model", models / "qwen3.gguf", status=70).stderr

@@ -64,6 +64,10 @@ def test_lines_are_edited_and_kept(pipeline, tmp_path):
     assert chat.ask(wrong + "\x7f" + HOME + "What x" + LEFT + "\x1b[3~") == (QUESTION, PARIS)
     chat.type("half a line\x03")  # Ctrl-C abandons it
     chat.wait(r"> \x1b\[K")
+    chat.type("two lines\\\r")
+    chat.wait(r"\. \x1b\[K")
+    chat.type("\x03")  # both of them
+    chat.wait(r"> \x1b\[K")
     chat.type("/clear\r")
     chat.wait("conversation is empty")
     chat.wait(r"> \x1b\[K")
@@ -75,6 +79,12 @@ def test_lines_are_edited_and_kept(pipeline, tmp_path):
     again.type("/retry\r")
     assert again.wait(r"((?s:.*?))\r\n\(\d+ tokens")[1].endswith(PARIS)
     again.close()
+
+
+def test_text_that_is_none(pipeline):
+    for words, given in ([], b"caf\xe9"), (["--system", b"caf\xe9", "hello"], b""):
+        done = subprocess.run([BUILD / "bin/lockstep", "generate", "--url", pipeline.url, *words], input=given, capture_output=True)
+        assert done.returncode == 64 and b"UTF-8" in done.stderr
 
 
 def test_what_is_pasted_is_one_turn(pipeline, tmp_path):
