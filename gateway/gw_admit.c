@@ -401,6 +401,11 @@ static enum svc_code may_enter(struct gateway *gateway, uint32_t n, struct svc_e
 	if (lost)
 		return svc_fail(err, SVC_NO_WORKER, __func__, "no %s is running",
 				inc_role_name(lost));
+	if (n > run->n_slots + gateway->queue)
+		return svc_fail(err, SVC_TOO_LARGE, __func__,
+				"the request asks for %u sequences; at most %u can run and wait "
+				"(options --slots, --queue): ask for fewer at once",
+				n, run->n_slots + gateway->queue);
 	if (gw_slots_busy(gateway) + n > run->n_slots + gateway->queue)
 		return svc_fail(
 			err, SVC_BUSY, __func__,
@@ -438,10 +443,31 @@ static struct gw_shape shape_of(const struct gw_request *request)
 	return shape;
 }
 
+/* Before anything is given up for it: a request that can never fit doesn't wait. */
+static enum svc_code fits(const struct admission *admission, struct svc_err *err)
+{
+	const struct shm_run *run = &admission->gateway->svc->run;
+	uint32_t n = admission->call->n_choices, most = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct body_plan plan;
+		enum svc_code code = plan_make(admission, i, &plan, err);
+		if (code != SVC_OK)
+			return code;
+		uint32_t blocks = body_plan_blocks(&plan);
+		most = blocks > most ? blocks : most;
+	}
+	if (body_fits(run, most, n))
+		return SVC_OK;
+	return svc_fail(err, SVC_TOO_LARGE, __func__,
+			"the request's %u sequences need more memory than the pool of %u KiB; ask "
+			"for fewer at once, or raise --body-pool-mb",
+			n, run->n_blocks * (BODY_BLOCK_BYTES / 1024));
+}
+
 static enum svc_code choices_begin(struct admission *admission, struct svc_err *err)
 {
 	struct gw_call *call = admission->call;
-	enum svc_code code = SVC_OK;
+	enum svc_code code = fits(admission, err);
 	for (uint32_t i = 0; i < call->n_choices && code == SVC_OK; i++)
 		code = choice_begin(admission, i, err);
 	/* Each of two gateways writes the key first and looks then, so at least one sees the other.

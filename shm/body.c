@@ -97,11 +97,16 @@ static enum svc_code allocate(struct shm_run *run, uint32_t slot, const struct b
 	return SVC_OK;
 }
 
+bool body_fits(const struct shm_run *run, uint32_t blocks, uint64_t n)
+{
+	return blocks && n * blocks + spare_blocks(run, blocks) < run->n_blocks;
+}
+
 enum svc_code body_alloc(struct shm_run *run, uint32_t slot, const struct body_plan *plan,
 			 uint32_t *ret_body, struct svc_err *err)
 {
 	uint32_t n = body_plan_blocks(plan), spare = spare_blocks(run, n);
-	if (n == 0 || n + spare >= run->n_blocks)
+	if (!body_fits(run, n, 1))
 		return svc_fail(err, SVC_TOO_LARGE, __func__,
 				"the request needs more memory than the pool of %u KiB can give "
 				"one; raise --body-pool-mb",

@@ -21,6 +21,8 @@ size_t body_sum_bytes(uint32_t n_embd);
 size_t body_vector_bytes(uint32_t n_embd);
 /* Blocks that plan needs; 0 if over the limit of a body. */
 uint32_t body_plan_blocks(const struct body_plan *plan);
+/* Whether n bodies of so many blocks fit into the pool when nothing else is in it. */
+bool body_fits(const struct shm_run *run, uint32_t blocks, uint64_t n);
 
 /* Takes blocks for `slot` (in STAGE_FILL, mine), clears the header, lays out the regions. SVC_BUSY
  * if the pool has no such run of blocks now, SVC_TOO_LARGE if it never will. Some blocks always

@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import math
 import pathlib
+import re
 
 import ollama
 import openai
@@ -131,3 +132,16 @@ def test_as_many_positions_as_the_context_has():
     with pipeline_with(options={"keeper": ["--ctx", 128, "--slots", 2]}) as pipeline:
         assert pipeline.post(PATH, input=[5] * 128)["usage"]["prompt_tokens"] == 128
         assert pipeline.refused(PATH, {"input": [5] * 129}) == (400, "context_length_exceeded", "input")
+
+
+def test_what_can_never_fit_is_not_told_to_wait():
+    """Neither in the queue nor in memory; and nothing that is kept is given up for it."""
+    options = {"keeper": ["--ctx", 128, "--slots", 2, "--body-pool-mb", 2], "gateway": ["--queue", 30]}
+    with pipeline_with(options=options) as pipeline:
+        asked = ("POST", "/v1/completions", {"prompt": "kept", "max_tokens": 2}, {"Idempotency-Key": "kept"})
+        kept = pipeline.request(*asked)
+        assert pipeline.refused(PATH, {"input": ["a"] * 33})[:2] == (413, "request_too_large")
+        assert pipeline.refused(PATH, {"input": ["a"] * 32})[:2] == (413, "request_too_large")
+        assert pipeline.request(*asked).json == kept.json
+        assert re.search(r"^lockstep_resumed_total 1$", pipeline.get("/metrics").data.decode(), re.M)
+        assert len(pipeline.post(PATH, input=["a"] * 8)["data"]) == 8
