@@ -16,6 +16,11 @@
 /* What is assumed of a request that samples, until it has shown how likely its likeliest tokens
  * are. */
 #define HIT_SAMPLED 0.7f
+/* Drafts are made while this share of them turns out right. A share that has fallen below it comes
+ * back by and by, so that a text that begins to repeat itself is noticed. */
+#define DRAFTS_WORTH_IT	 0.4f
+#define DRAFTS_AT_FIRST	 0.6f
+#define DRAFTS_COME_BACK 0.004f
 
 enum svc_code ahead_open(struct worker *worker, struct svc_err *err)
 {
@@ -52,7 +57,7 @@ static struct hit *hit_of(struct worker *worker, const struct sequence *sequence
 	uint64_t generation = sequence->body->generation;
 	if (hit->generation != generation) {
 		bool greedy = sequence->body->params.temperature == 0;
-		*hit = (struct hit){generation, greedy ? 1 : HIT_SAMPLED};
+		*hit = (struct hit){generation, greedy ? 1 : HIT_SAMPLED, DRAFTS_AT_FIRST};
 	}
 	return hit;
 }
@@ -72,9 +77,13 @@ void ahead_note(struct worker *worker, struct sequence *sequence)
 			worker->n_aheads < run->n_slots && sequence->n_kv == sequence->n_known &&
 			!ends_now(worker, sequence) &&
 			sequence_reserve(worker, sequence, sequence->n_kv + 1);
-	atomic_store(&sequence->body->ahead, possible);
+	int32_t guess = 0;
+	bool is_draft = possible && drafts_next(worker, sequence, &guess);
+	/* What a draft needs is written: nothing more will be, while the sampler has the slot. */
+	atomic_store(&sequence->body->ahead, possible && !is_draft);
 	if (!possible)
 		return;
+	struct hit *hit = hit_of(worker, sequence);
 	struct ahead *ahead = &worker->aheads[worker->n_aheads++];
 	ahead->slot = sequence->slot;
 	ahead->generation = sequence->body->generation;
@@ -83,9 +92,27 @@ void ahead_note(struct worker *worker, struct sequence *sequence)
 	ahead->n_pages = sequence->n_pages;
 	memcpy(ahead->pages, sequence->pages, sequence->n_pages * sizeof *ahead->pages);
 	ahead->guess =
-		engine_likeliest(run_logits(run, sequence->row, sequence->n_kv & 1), run->n_vocab);
-	ahead->hit = hit_of(worker, sequence)->rate;
-	ahead->computed = ahead->drawn = false;
+		is_draft ? guess
+			 : engine_likeliest(run_logits(run, sequence->row, sequence->n_kv & 1),
+					    run->n_vocab);
+	ahead->hit = hit->rate;
+	ahead->computed = ahead->is_draft = is_draft;
+	ahead->status = SVC_OK;
+	ahead->drawn = false;
+	if (is_draft)
+		return;
+	if (hit->drafts >= DRAFTS_WORTH_IT)
+		drafts_plan(worker, sequence, ahead->guess);
+	else
+		hit->drafts += DRAFTS_COME_BACK;
+}
+
+struct ahead *ahead_find(struct worker *worker, uint32_t slot)
+{
+	for (uint32_t i = 0; i < worker->n_aheads; i++)
+		if (worker->aheads[i].slot == slot)
+			return &worker->aheads[i];
+	return NULL;
 }
 
 static bool is_outstanding(const struct worker *worker, uint32_t slot)
@@ -118,14 +145,16 @@ bool ahead_is_worth_it(struct worker *worker)
 	return true;
 }
 
-uint32_t ahead_append(struct worker *worker, struct engine_seq *step, int32_t *tokens)
+uint32_t ahead_append(struct worker *worker, struct engine_seq *step, int32_t *tokens,
+		      uint32_t room)
 {
 	const struct shm_run *run = &worker->svc->run;
+	uint32_t spare = room - worker->n_aheads;
 	for (uint32_t i = 0; i < worker->n_aheads; i++) {
 		const struct ahead *ahead = &worker->aheads[i];
-		tokens[i] = ahead->guess;
+		tokens[0] = ahead->guess;
 		step[i] = (struct engine_seq){
-			.tokens = &tokens[i],
+			.tokens = tokens,
 			.n_tokens = 1,
 			.pos = ahead->n_kv,
 			.pages = ahead->pages,
@@ -135,6 +164,9 @@ uint32_t ahead_append(struct worker *worker, struct engine_seq *step, int32_t *t
 			.logits = run_logits(run, ahead->row, (ahead->n_kv + 1) & 1),
 			.logits_stride = run->n_vocab,
 		};
+		uint32_t n_drafts = drafts_append(worker, ahead, spare, &step[i], tokens + 1);
+		spare -= n_drafts;
+		tokens += 1 + n_drafts;
 	}
 	return worker->n_aheads;
 }
@@ -169,14 +201,16 @@ bool ahead_goes_on(void *context)
 void ahead_done(struct worker *worker, const struct engine_seq *step)
 {
 	for (uint32_t i = 0; i < worker->n_aheads; i++) {
-		worker->aheads[i].computed = true;
-		worker->aheads[i].status = step[i].status;
+		struct ahead *ahead = &worker->aheads[i];
+		ahead->computed = drafts_computed(worker, ahead, &step[i]);
+		ahead->status = step[i].status;
 	}
 }
 
 void ahead_take(struct worker *worker, struct sequence *sequence)
 {
 	const struct shm_run *run = &worker->svc->run;
+	bool goes_on = false;
 	sequence->computed = false;
 	atomic_store(&sequence->body->ahead, 0);
 	for (uint32_t i = 0; i < worker->n_aheads; i++) {
@@ -185,19 +219,23 @@ void ahead_take(struct worker *worker, struct sequence *sequence)
 			continue;
 		const int32_t *ids = body_region(run, sequence->body, REGION_IDS,
 						 sequence->n_known * sizeof *ids, NULL);
-		bool same = ahead->generation == sequence->body->generation &&
+		/* No other worker had it in between, who may have written over drafts. */
+		bool same = sequence->settled && ahead->generation == sequence->body->generation &&
 			    ahead->n_kv == sequence->n_kv && ahead->row == sequence->row &&
 			    sequence->n_known == sequence->n_kv + 1 &&
 			    ahead->n_pages == sequence->n_pages &&
 			    memcmp(ahead->pages, sequence->pages,
 				   ahead->n_pages * sizeof *ahead->pages) == 0;
 		bool hit = same && ids && ids[ahead->n_kv] == ahead->guess;
+		struct hit *rates = hit_of(worker, sequence);
+		float *rate = ahead->is_draft ? &rates->drafts : &rates->rate;
 		if (same)
-			hit_of(worker, sequence)->rate +=
-				((hit ? 1 : 0) - hit_of(worker, sequence)->rate) / 8;
-		sequence->computed = hit && ahead->computed;
+			*rate += ((hit ? 1 : 0) - *rate) / 8;
+		goes_on = sequence->computed = hit && ahead->computed;
 		sequence->status = ahead->status;
 		drop_entry(worker, i);
-		return;
+		break;
 	}
+	if (!goes_on)
+		drafts_drop(worker, sequence->slot);
 }

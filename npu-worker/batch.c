@@ -219,7 +219,8 @@ void batch_run(struct worker *worker, bool ahead)
 		.context = svc, .beat = on_beat, .goes_on = ahead ? ahead_goes_on : NULL};
 	uint32_t n = build_step(worker), n_ahead = 0;
 	if (ahead)
-		n_ahead = ahead_append(worker, worker->step + n, worker->tokens + n);
+		n_ahead = ahead_append(worker, worker->step + n, worker->tokens + n,
+				       WORKER_MAX_ROWS - n);
 	if (n + n_ahead == 0)
 		return;
 	uint64_t start_us = svc_now_us(), start_ns = trace_begin(&svc->run);

@@ -5,6 +5,7 @@
  *   schedule.c  who is admitted, how many positions each takes in the next step
  *   batch.c     the step: ids in, logits out, commit, pass on
  *   ahead.c     the next step, while the samplers draw
+ *   drafts.c    further steps in the same pass, where the text repeats itself
  *   sequence.c  a slot as the worker sees it: pages, row, adoption from another worker
  *   cache.c     pages that an earlier request left: in memory, on disk
  *   store.c     the pages on disk
@@ -50,13 +51,28 @@ struct ahead {
 	float hit;	 /* how often the guess was right, of late */
 	bool drawn;	 /* seen to be right */
 	bool computed;
+	bool is_draft; /* the guess is a draft of the step before */
 	enum svc_code status;
+};
+
+/* Drafts of a sequence: tokens for the positions n_kv, n_kv + 1, ... of the page that n_kv lies in.
+ */
+#define WORKER_MAX_DRAFTS 15u
+struct chain {
+	uint32_t slot;
+	uint64_t generation;
+	uint32_t n_kv;	   /* the position that tokens[first] is for */
+	uint32_t first, n; /* tokens[first .. n) are left; n == 0: none, the chain is free */
+	bool computed;	   /* else only planned */
+	int32_t tokens[WORKER_MAX_DRAFTS];
+	float *logits; /* [1 + drafts][n_vocab]: row i + 1 is what stands behind tokens[i] */
 };
 
 /* How often a request's guesses were right, of late. */
 struct hit {
 	uint64_t generation;
 	float rate;
+	float drafts; /* likewise, of drafts */
 };
 
 /* What steps cost here, measured as they run. */
@@ -79,6 +95,8 @@ struct worker {
 	uint32_t *outstanding;	 /* slots handed to a sampler, [n_slots] */
 	uint32_t n_outstanding;
 	uint32_t n_waiting; /* unclaimed slots seen at the last sweep */
+	uint32_t speculate; /* tokens of a draft, at most; 0: none */
+	uint32_t n_chains;
 	uint64_t collected_us, deferred_us;
 	int64_t rows_alone, rows_busy; /* options */
 	struct pace pace;
@@ -87,6 +105,9 @@ struct worker {
 	uint32_t n_aheads;
 	struct hit *hits;      /* [n_table] */
 	uint32_t *ahead_pages; /* backing of ahead.pages */
+	struct chain *chains;  /* [n_chains] */
+	float *draft_logits;   /* backing of chain.logits */
+	int32_t *draft_ids;    /* [ctx + 1] scratch */
 	/* One step. */
 	struct engine_seq *step; /* [n_slots] */
 	int32_t *tokens;	 /* [WORKER_MAX_ROWS] */
@@ -127,15 +148,37 @@ void ahead_close(struct worker *worker);
 void ahead_note(struct worker *worker, struct sequence *sequence);
 /* Nothing but generation waits, and the guesses are likely to be right. */
 bool ahead_is_worth_it(struct worker *worker);
-/* The guesses as sequences of a step, behind those already in it; returns how many. tokens: room
- * for as many ids. */
-uint32_t ahead_append(struct worker *worker, struct engine_seq *step, int32_t *tokens);
+/* The guesses, with drafts behind them, as sequences of a step, behind those already in it; returns
+ * how many. tokens: room for `room` ids, at least as many as there are guesses. */
+uint32_t ahead_append(struct worker *worker, struct engine_seq *step, int32_t *tokens,
+		      uint32_t room);
+/* What is noted of a slot that a sampler has; NULL: nothing. */
+struct ahead *ahead_find(struct worker *worker, uint32_t slot);
 /* The engine asks between layers (context: the svc): false as soon as a draw differs. */
 bool ahead_goes_on(void *context);
 /* The step with the guesses is complete; step: as ahead_append filled it. */
 void ahead_done(struct worker *worker, const struct engine_seq *step);
 /* The sequence came back: was its next position computed already? Sets `computed`. */
 void ahead_take(struct worker *worker, struct sequence *sequence);
+
+/* ---- drafts.c */
+
+SVC_CHECKED enum svc_code drafts_open(struct worker *worker, struct svc_err *err);
+void drafts_close(struct worker *worker);
+/* The sequence is about to be passed on, and `guess` will be computed ahead: what may follow it? */
+void drafts_plan(struct worker *worker, const struct sequence *sequence, int32_t guess);
+/* The drafts behind a guess, into its step; at most `room`. Returns how many. */
+uint32_t drafts_append(struct worker *worker, const struct ahead *ahead, uint32_t room,
+		       struct engine_seq *step, int32_t *tokens);
+/* The step is complete: puts the guess's logits where a sampler will look. false: the step is worth
+ * nothing, and is to be done again without drafts. */
+bool drafts_computed(struct worker *worker, const struct ahead *ahead,
+		     const struct engine_seq *step);
+/* Was the position behind the sequence's last one computed as a draft? For which token? Puts its
+ * logits into the row of the other parity. */
+bool drafts_next(struct worker *worker, const struct sequence *sequence, int32_t *ret_token);
+/* Another token was drawn, or the sequence went another way. */
+void drafts_drop(struct worker *worker, uint32_t slot);
 
 /* ---- weights.c */
 

@@ -72,11 +72,10 @@ void vfy_chooser_start(struct vfy_chooser *c, const int32_t *tokens, uint32_t n_
 }
 
 enum svc_code vfy_choose(struct vfy_chooser *c, const int32_t *tokens, uint32_t n,
-			 const float *logits, uint32_t n_vocab, int32_t *ret_token,
-			 struct svc_err *err)
+			 struct vfy_logits logits, int32_t *ret_token, struct svc_err *err)
 {
 	if (!c) {
-		*ret_token = vfy_argmax(logits, n_vocab);
+		*ret_token = vfy_argmax(logits.row, logits.n_vocab);
 		return SVC_OK;
 	}
 	enum svc_code code = SVC_OK;
@@ -87,5 +86,5 @@ enum svc_code vfy_choose(struct vfy_chooser *c, const int32_t *tokens, uint32_t 
 	if (!code)
 		code = smp_seq_replay(c->seq, tokens + c->n_prompt + made, n - c->n_prompt - made,
 				      err);
-	return code ? code : smp_draw(c->seq, c->work, logits, NULL, ret_token, err);
+	return code ? code : smp_draw(c->seq, c->work, logits.row, NULL, ret_token, err);
 }

@@ -9,6 +9,11 @@
 
 struct vfy_chooser;
 
+struct vfy_logits {
+	const float *row; /* [n_vocab] */
+	uint32_t n_vocab;
+};
+
 /* params: temperature, filters, penalties, seed; copied. The answer never ends by itself.
  * SVC_INVALID names what is out of range. */
 SVC_CHECKED enum svc_code vfy_chooser_open(const struct body_params *params, uint32_t n_vocab,
@@ -22,5 +27,5 @@ void vfy_chooser_start(struct vfy_chooser *chooser, const int32_t *tokens, uint3
 
 /* Token n of tokens[n], n >= n_prompt, from its logits. chooser NULL: the argmax. */
 SVC_CHECKED enum svc_code vfy_choose(struct vfy_chooser *chooser, const int32_t *tokens, uint32_t n,
-				     const float *logits, uint32_t n_vocab, int32_t *ret_token,
+				     struct vfy_logits logits, int32_t *ret_token,
 				     struct svc_err *err);

@@ -15,6 +15,7 @@ struct judge {
 	float *logits; /* [chunk][n_vocab] */
 	/* Rows that were compared: with the reference, and the source with it and with us. */
 	struct vfy_row_distance *engine, *container, *whole;
+	double *scratch;
 	uint32_t rows;
 	struct vfy_gate_result result;
 };
@@ -27,13 +28,11 @@ static int ascending(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
-enum svc_code vfy_fidelity_of(const struct vfy_row_distance *distances, uint32_t rows,
-			      struct vfy_fidelity *ret, struct svc_err *err)
+struct vfy_fidelity vfy_fidelity_of(const struct vfy_row_distance *distances, uint32_t rows,
+				    double *scratch)
 {
 	struct vfy_fidelity f = {.rows = rows, .correlation_min = INFINITY};
-	double *kl = calloc(rows ? rows : 1, sizeof *kl);
-	if (!kl)
-		return svc_fail_errno(err, __func__, "no memory for rows");
+	double *kl = scratch;
 	for (uint32_t i = 0; i < rows; i++) {
 		const struct vfy_row_distance *d = &distances[i];
 		kl[i] = d->kl;
@@ -55,9 +54,7 @@ enum svc_code vfy_fidelity_of(const struct vfy_row_distance *distances, uint32_t
 	f.kl_min = rows ? kl[0] : 0;
 	f.kl_median = rows ? kl[(rows - 1) / 2] : 0;
 	f.kl_max = rows ? kl[rows - 1] : 0;
-	free(kl);
-	*ret = f;
-	return SVC_OK;
+	return f;
 }
 
 /* ---- tokens through the engine */
@@ -222,19 +219,20 @@ static enum svc_code open_judge(struct judge *j, struct svc_err *err)
 	j->engine = calloc(rows->n + 1u, sizeof *j->engine);
 	j->container = calloc(rows->n + 1u, sizeof *j->container);
 	j->whole = calloc(rows->n + 1u, sizeof *j->whole);
+	j->scratch = calloc(rows->n + 1u, sizeof *j->scratch);
 	j->result.splits = calloc(j->reference->n_prompts, sizeof *j->result.splits);
-	if (!j->logits || !j->engine || !j->container || !j->whole || !j->result.splits)
-		return svc_fail_errno(err, __func__, "no memory for rows");
-	return SVC_OK;
+	if (j->logits && j->engine && j->container && j->whole && j->scratch && j->result.splits)
+		return SVC_OK;
+	(void)!svc_fail_errno(err, __func__, "no memory for rows");
+	return SVC_NO_MEMORY;
 }
 
-static enum svc_code summarise(struct judge *j, struct svc_err *err)
+static void summarise(struct judge *j)
 {
-	struct vfy_gate_result *result = &j->result;
 	uint32_t of_source = j->reference->source.n ? j->rows : 0;
-	enum svc_code code = vfy_fidelity_of(j->engine, j->rows, &result->engine, err);
-	code = code ? code : vfy_fidelity_of(j->container, of_source, &result->container, err);
-	return code ? code : vfy_fidelity_of(j->whole, of_source, &result->whole, err);
+	j->result.engine = vfy_fidelity_of(j->engine, j->rows, j->scratch);
+	j->result.container = vfy_fidelity_of(j->container, of_source, j->scratch);
+	j->result.whole = vfy_fidelity_of(j->whole, of_source, j->scratch);
 }
 
 enum svc_code vfy_gate_run(const struct vfy_gate_job *job, struct vfy_gate_result *ret_result,
@@ -245,12 +243,14 @@ enum svc_code vfy_gate_run(const struct vfy_gate_job *job, struct vfy_gate_resul
 	double start = vfy_now();
 	code = code ? code : run_prompts(&j, err);
 	j.result.seconds = vfy_now() - start;
-	code = code ? code : summarise(&j, err);
+	if (!code)
+		summarise(&j);
 	vfy_rig_close(j.rig);
 	free(j.logits);
 	free(j.engine);
 	free(j.container);
 	free(j.whole);
+	free(j.scratch);
 	if (code)
 		vfy_gate_result_free(&j.result);
 	else

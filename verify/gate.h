@@ -21,9 +21,9 @@ struct vfy_fidelity {
 	uint32_t gap_row;
 	uint64_t undefined;
 };
-/* distances: [rows], and is sorted by the call. */
-SVC_CHECKED enum svc_code vfy_fidelity_of(const struct vfy_row_distance *distances, uint32_t rows,
-					  struct vfy_fidelity *ret, struct svc_err *err);
+/* distances, scratch: [rows]. */
+struct vfy_fidelity vfy_fidelity_of(const struct vfy_row_distance *distances, uint32_t rows,
+				    double *scratch);
 
 struct vfy_split { /* a prompt of the greedy gate whose tokens part from the reference's */
 	uint32_t prompt, step;

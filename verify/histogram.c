@@ -118,7 +118,8 @@ static enum svc_code take_gaps(void *context, struct vfy_recorder *recorder, str
 		const float *logits = data;
 		uint32_t at = record->position + 1;
 		int32_t committed = t->tokens[at], chosen = committed;
-		code = vfy_choose(t->chooser, t->tokens, at, logits, record->cols, &chosen, err);
+		code = vfy_choose(t->chooser, t->tokens, at,
+				  (struct vfy_logits){logits, record->cols}, &chosen, err);
 		count_gap(t->now, chosen == committed || logits[chosen] == logits[committed],
 			  fabs((double)logits[chosen] - (double)logits[committed]), at);
 	}

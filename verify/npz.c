@@ -36,8 +36,9 @@ static uint64_t little(const uint8_t *at, unsigned n)
 
 static enum svc_code corrupt(struct svc_err *err, const char *what)
 {
-	return svc_fail(err, SVC_CORRUPT, "npz", "it is no .npz file as numpy.savez writes it: %s",
+	(void)!svc_fail(err, SVC_CORRUPT, "npz", "it is no .npz file as numpy.savez writes it: %s",
 			what);
+	return SVC_CORRUPT;
 }
 
 uint32_t npz_crc32(const uint8_t *bytes, size_t n)
@@ -249,7 +250,7 @@ enum svc_code npz_parse(const uint8_t *bytes, size_t size, struct npz **ret_npz,
 		return svc_fail_errno(err, __func__, "no memory");
 	enum svc_code code = SVC_OK;
 	for (size_t i = 0; i < n && !code; i++) {
-		struct member member;
+		struct member member = {0};
 		code = read_member(&zip, &at, &member, err);
 		code = code ? code : add_member(&zip, &member, npz, err);
 	}

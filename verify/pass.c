@@ -248,8 +248,10 @@ static enum svc_code run_step(struct runner *r, uint32_t pos, uint32_t n, struct
 	if (!code && !pass->forced && pos + n >= pass->n_prompt &&
 	    pos + n < pass->n_prompt + pass->n_new)
 		code = vfy_choose(pass->chooser, pass->tokens, pos + n,
-				  r->logits + (size_t)(feed.n_logits - 1) * r->info->config.n_vocab,
-				  r->info->config.n_vocab, &pass->tokens[pos + n], err);
+				  (struct vfy_logits){r->logits + (size_t)(feed.n_logits - 1) *
+									  r->info->config.n_vocab,
+						      r->info->config.n_vocab},
+				  &pass->tokens[pos + n], err);
 	return code;
 }
 

@@ -28,8 +28,9 @@ static const struct npz_array *find(const struct npz *npz, const char *name, con
 static enum svc_code bad_array(struct svc_err *err, const char *name, const char *suffix,
 			       const char *wanted)
 {
-	return svc_fail(err, SVC_CORRUPT, "reference", "array %s%s must be %s", name, suffix,
+	(void)!svc_fail(err, SVC_CORRUPT, "reference", "array %s%s must be %s", name, suffix,
 			wanted);
+	return SVC_CORRUPT;
 }
 
 static enum svc_code read_tables(const struct npz *npz, const char *suffix, struct tables *t,
@@ -70,7 +71,10 @@ static float round_once(long double value, bool *ret_tie)
 
 static bool same_bits(float a, float b)
 {
-	return memcmp(&a, &b, sizeof a) == 0;
+	uint32_t bits[2];
+	memcpy(&bits[0], &a, sizeof a);
+	memcpy(&bits[1], &b, sizeof b);
+	return bits[0] == bits[1];
 }
 
 static void compare_element(const struct tables *t, uint32_t row, uint32_t element, float ours,

@@ -4,22 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "npu-worker/engine/lookup.h"
 #include "verify/capture.h"
-
-uint32_t vfy_look_up(const int32_t *tokens, uint32_t n, uint32_t match, uint32_t most,
-		     int32_t *ret_draft)
-{
-	for (uint32_t m = match < n ? match : n - 1; m > 0; m--) {
-		for (uint32_t at = n - m; at-- > 0;) {
-			if (memcmp(tokens + at, tokens + n - m, m * sizeof *tokens) != 0)
-				continue;
-			uint32_t left = n - at - m, count = left < most ? left : most;
-			memcpy(ret_draft, tokens + at + m, count * sizeof *tokens);
-			return count;
-		}
-	}
-	return 0;
-}
 
 struct speculator {
 	const struct vfy_speculation *job;
@@ -61,7 +47,8 @@ static enum svc_code prefill(struct speculator *s, struct svc_err *err)
 	}
 	s->known = job->n_prompt + 1;
 	return code ? code
-		    : vfy_choose(job->chooser, job->tokens, job->n_prompt, s->logits, s->n_vocab,
+		    : vfy_choose(job->chooser, job->tokens, job->n_prompt,
+				 (struct vfy_logits){s->logits, s->n_vocab},
 				 &job->tokens[job->n_prompt], err);
 }
 
@@ -72,8 +59,8 @@ static enum svc_code step(struct speculator *s, struct svc_err *err)
 	uint32_t end = job->n_prompt + job->n_new, pos = s->known - 1;
 	uint32_t room = end - s->known - 1; /* the step itself gives one more */
 	s->row[0] = job->tokens[pos];
-	uint32_t n = vfy_look_up(job->tokens, s->known, job->match,
-				 room < job->draft ? room : job->draft, s->row + 1);
+	uint32_t n = lookup_draft(job->tokens, s->known, 1, job->match,
+				  room < job->draft ? room : job->draft, s->row + 1);
 	struct vfy_feed feed = {.tokens = s->row,
 				.pos = pos,
 				.n = n + 1,
@@ -87,8 +74,8 @@ static enum svc_code step(struct speculator *s, struct svc_err *err)
 		int32_t next = 0;
 		code = commit(s, pos + i, logits, err);
 		code = code ? code
-			    : vfy_choose(job->chooser, job->tokens, s->known, logits, s->n_vocab,
-					 &next, err);
+			    : vfy_choose(job->chooser, job->tokens, s->known,
+					 (struct vfy_logits){logits, s->n_vocab}, &next, err);
 		job->tokens[s->known++] = next;
 		if (i == n || next != s->row[i + 1])
 			break;

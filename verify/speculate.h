@@ -26,8 +26,3 @@ struct vfy_speculation_result {
 SVC_CHECKED enum svc_code vfy_speculate(const struct vfy_speculation *job,
 					struct vfy_speculation_result *ret_result,
 					struct svc_err *err);
-
-/* What followed tokens[n - m .. n) where it stood last before, for the longest m <= match that did
- * stand: up to `most` tokens to ret_draft. Returns how many. */
-uint32_t vfy_look_up(const int32_t *tokens, uint32_t n, uint32_t match, uint32_t most,
-		     int32_t *ret_draft);

@@ -30,7 +30,11 @@ static bool read_hash(const json_t *line, struct vfy_hash128 *ret)
 	const char *text = json_string_value(json_object_get(line, "logits"));
 	if (!text || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
 		return false;
-	return sscanf(text, "%16" SCNx64 "%16" SCNx64, &ret->high, &ret->low) == 2;
+	char high[17] = {0};
+	memcpy(high, text, 16);
+	ret->high = strtoull(high, NULL, 16);
+	ret->low = strtoull(text + 16, NULL, 16);
+	return true;
 }
 
 /* The last answers are the likeliest. */
