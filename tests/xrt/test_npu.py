@@ -200,19 +200,6 @@ def test_missing_syncs_give_wrong_results(npu, host, kernels, dropped):
         assert len(answer[0].ids) == 8 and answer[0].ids != host[0].ids[:8]
 
 
-@pytest.mark.parametrize("dropped, right", [("wraps", True), ("pages", False)])
-def test_a_successor_shows_the_pages_to_its_device(npu, host, dropped, right):
-    """The keys that a dead worker's device wrote lie in shared memory; the next one syncs them, and without that would not see
-    them. (XRT syncs a buffer as a whole when it is made, which hides a forgotten sync: so that is left out in both.)"""
-    with start(npu) as pipeline:
-        def disturb():
-            pipeline.kill("npu-worker")
-            pipeline.programs["npu-worker"] = npu.worker(f"SOFTNPU_DROP_SYNC={dropped}")
-            come_back(pipeline)
-        answer = go_through(pipeline, disturb)
-        assert len(answer[0].ids) == TOKENS and (answer[0].ids == host[0].ids) == right
-
-
 def test_a_storm_of_failures_is_waited_out(npu, host):
     """After the third within a minute the device is left alone for a while, and /ready says so."""
     def fail_once():
