@@ -72,7 +72,9 @@ static enum svc_code kept_find(const struct gateway *gateway, const struct gw_wh
 	if (code != SVC_OK || !ret_kept->look.body ||
 	    ret_kept->shape.meta.form != GW_FORM_RESPONSES || !ret_kept->shape.meta.stored)
 		return not_found(param, err);
-	if (ret_kept->look.word.stage != STAGE_DONE)
+	/* In RECLAIM the answer is complete, and was perhaps given already: only its KV pages
+	 * aren't back yet. */
+	if (ret_kept->look.word.stage != STAGE_DONE && ret_kept->look.word.stage != STAGE_RECLAIM)
 		return svc_fail_param(err, SVC_BUSY, param,
 				      "that response is not complete yet; retry later");
 	code = gw_view_open(run, ret_kept->look.body, true, &ret_kept->view, err);

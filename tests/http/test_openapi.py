@@ -45,7 +45,7 @@ def test_the_document_is_what_its_program_writes():
 
 def test_the_document_has_every_route_and_parameter():
     document = json.loads((REPO / "docs/openapi.json").read_text())
-    routes = re.findall(r'\{"(GET|POST)", "([^"]+)", \w+, (?:true|false)\}', (REPO / "gateway/gw_service.c").read_text())
+    routes = re.findall(r'\{"(GET|POST|DELETE)", "([^"]+)", \w+, (?:true|false)\}', (REPO / "gateway/gw_service.c").read_text())
     assert len(routes) > 20
     for method, path in routes:
         if path not in ("/", "/ui", "/ui/pipeline"):
@@ -54,6 +54,6 @@ def test_the_document_has_every_route_and_parameter():
     table = re.search(r"params\[\] = \{(.*?)\n\};", (REPO / "gateway/api/api_params.c").read_text(), re.S)[1]
     names = set(re.findall(r'\b(?:BOOL|INT|REAL|LOCAL|CUSTOM|IGNORED)\(\s*"(\w+)"', table))
     known = set()
-    for path in ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"):
+    for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"):
         known |= set(document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"])
     assert names == known

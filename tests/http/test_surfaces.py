@@ -154,7 +154,7 @@ def test_ollama_lists(pipeline, llama, model):
     ({"messages": []}, 400, "at least one"),
     ({"options": {"temperature": 9}}, 400, "temperature must be"),
     ({"options": {"num_predict": "x"}}, 400, "max_tokens must be"),
-    ({"format": "xml"}, 400, "format must be"),
+    ({"format": {"not": {}}}, 400, "schema refused at /not"),
 ])
 def test_ollama_errors(llama, model, more, status, words):
     with pytest.raises(ollama.ResponseError, match=words) as error:
