@@ -143,29 +143,67 @@ static int byte_read(void)
 	return got == 1 ? byte : -1;
 }
 
-/* The rest of an escape sequence: its number and last byte, as in "[3~" or "OH". */
-static void escape_read(struct line_editor *editor)
+/* What keys send behind ESC: a number and a last byte, as in "[3~" or "OH". -1: something else. */
+static int escape_read(int *ret_number)
 {
-	int byte = byte_read(), number = 0;
+	int byte = byte_read();
+	*ret_number = 0;
 	if (byte != '[' && byte != 'O')
-		return;
+		return -1;
 	while ((byte = byte_read()) >= 0 && byte < 0x40)
-		if (byte >= '0' && byte <= '9' && number < 1000)
-			number = 10 * number + byte - '0';
-	if (byte == 'A' || byte == 'B')
-		history_show(editor, byte == 'A' ? -1 : 1);
-	else if (byte == 'C')
-		line_text_move(&editor->text, 1);
-	else if (byte == 'D')
-		line_text_move(&editor->text, -1);
-	else if (byte == 'H' || (byte == '~' && (number == 1 || number == 7)))
+		if (byte >= '0' && byte <= '9' && *ret_number < 1000)
+			*ret_number = 10 * *ret_number + byte - '0';
+	return byte;
+}
+
+/* "[1~" and the like: home and end have two numbers each, a paste has one at both ends. */
+static void number_take(struct line_editor *editor, int number)
+{
+	switch (number) {
+	case 1:
+	case 7:
 		line_text_home(&editor->text);
-	else if (byte == 'F' || (byte == '~' && (number == 4 || number == 8)))
+		break;
+	case 4:
+	case 8:
 		line_text_end(&editor->text);
-	else if (byte == '~' && number == 3)
+		break;
+	case 3:
 		line_text_delete(&editor->text);
-	else if (byte == '~' && (number == 200 || number == 201))
+		break;
+	case 200:
+	case 201:
 		editor->pasting = number == 200;
+		break;
+	default:
+		break;
+	}
+}
+
+static void escape_take(struct line_editor *editor)
+{
+	int number, last = escape_read(&number);
+	switch (last) {
+	case 'A':
+	case 'B':
+		history_show(editor, last == 'A' ? -1 : 1);
+		break;
+	case 'C':
+	case 'D':
+		line_text_move(&editor->text, last == 'C' ? 1 : -1);
+		break;
+	case 'H':
+		line_text_home(&editor->text);
+		break;
+	case 'F':
+		line_text_end(&editor->text);
+		break;
+	case '~':
+		number_take(editor, number);
+		break;
+	default:
+		break;
+	}
 }
 
 /* GOES_ON, or how the line ended. */
@@ -193,7 +231,7 @@ static int key_take(struct line_editor *editor, int byte)
 		line_text_delete(text);
 		break;
 	case 0x1B:
-		escape_read(editor);
+		escape_take(editor);
 		break;
 	case 0x7F:
 	case CONTROL('H'):

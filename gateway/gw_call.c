@@ -551,7 +551,7 @@ static enum svc_code vector_see(struct gateway *gateway, const struct gw_choice 
 
 static void vectors_look(struct gateway *gateway, struct gw_call *call)
 {
-	struct gw_vector vectors[GW_CHOICES_MAX];
+	struct gw_vector vectors[GW_CHOICES_MAX] = {0};
 	struct buf out = {.limit = ANSWER_BYTES_MAX};
 	const struct gw_render render = render_of(gateway, call, "", &out);
 	struct svc_err err;
