@@ -22,8 +22,9 @@ static void print_result(const struct vfy_tape *tape, const struct vfy_tape_resu
 	printf("tape: %" PRIu64 "/%" PRIu64 " draws byte-identical, in %" PRIu32 " answers\n",
 	       r->identical, r->draws, r->answers);
 	printf("%" PRIu64 " lines, %" PRIu64 " of a token that was drawn before, %" PRIu64
-	       " of them otherwise; %" PRIu32 " answers lack lines and weren't run\n",
-	       tape->lines, tape->again, tape->again_different, r->incomplete);
+	       " of them otherwise, %" PRIu64 " cut off; %" PRIu32
+	       " answers lack lines and weren't run\n",
+	       tape->lines, tape->again, tape->again_different, tape->cut, r->incomplete);
 	if (r->draws > r->identical)
 		printf("first difference: request %" PRIu64 ", choice %" PRIu32 ", token %" PRIu32
 		       " of the answer\n",

@@ -212,7 +212,8 @@ bool sequence_is_scoring(const struct sequence *sequence)
 
 bool sequence_is_decode(const struct sequence *sequence)
 {
-	return sequence->n_known - sequence->n_kv == 1 || sequence_is_scoring(sequence);
+	return !pool_is_wanted(sequence) &&
+	       (sequence->n_known - sequence->n_kv == 1 || sequence_is_scoring(sequence));
 }
 
 void sequence_close(struct worker *worker, struct sequence *sequence)

@@ -16,18 +16,27 @@ struct tape {
 	int fd;
 	struct buf line;
 	bool failed;
+	bool cut; /* the file ends within a line, whose writer died or had no room */
 };
+
+static bool ends_within_a_line(int fd)
+{
+	char last;
+	off_t size = lseek(fd, 0, SEEK_END);
+	return size > 0 && pread(fd, &last, 1, size - 1) == 1 && last != '\n';
+}
 
 enum svc_code tape_open(const char *path, struct tape **ret_tape, struct svc_err *err)
 {
 	struct tape *tape = calloc(1, sizeof *tape);
 	if (!tape)
 		return svc_fail_errno(err, __func__, "no memory for the tape");
-	tape->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+	tape->fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 	if (tape->fd < 0) {
 		free(tape);
 		return svc_fail_errno(err, __func__, "can't open the tape %s", path);
 	}
+	tape->cut = ends_within_a_line(tape->fd);
 	*ret_tape = tape;
 	return SVC_OK;
 }
@@ -50,10 +59,10 @@ void tape_put(struct tape *tape, const struct tape_draw *draw)
 	XXH128_hash_t hash = XXH3_128bits(draw->logits, draw->n_vocab * sizeof *draw->logits);
 	buf_clear(line);
 	buf_print(line,
-		  "{\"request\":%" PRIu64 ",\"choice\":%" PRIu32 ",\"index\":%" PRIu32
+		  "%s{\"request\":%" PRIu64 ",\"choice\":%" PRIu32 ",\"index\":%" PRIu32
 		  ",\"token\":%" PRId32 ",\"logits\":\"%016" PRIx64 "%016" PRIx64 "\"",
-		  draw->generation, draw->choice, draw->index, draw->token, hash.high64,
-		  hash.low64);
+		  tape->cut ? "\n" : "", draw->generation, draw->choice, draw->index, draw->token,
+		  hash.high64, hash.low64);
 	if (draw->index == 0) {
 		buf_print(line, ",\"prompt\":[");
 		for (uint32_t i = 0; i < draw->n_prompt; i++)
@@ -66,4 +75,5 @@ void tape_put(struct tape *tape, const struct tape_draw *draw)
 		log_line(LOG_LEVEL_ERROR, 0, SVC_IO, "a line of the tape can't be written: %s",
 			 line->failed ? "no memory" : strerror(errno));
 	tape->failed |= !whole;
+	tape->cut = !whole && ends_within_a_line(tape->fd);
 }

@@ -141,8 +141,11 @@ enum svc_code vfy_tape_parse(const char *text, size_t len, struct vfy_tape *ret_
 	const char *end;
 	for (; !code && (end = memchr(text, '\n', len)); tape.lines++) {
 		json_t *line = json_loadb(text, (size_t)(end - text), 0, NULL);
-		code = json_is_object(line) ? read_line(&tape, line, err)
-					    : bad_line(&tape, "isn't a JSON object", err);
+		bool is_cut = !line && end > text && *text == '{' && end[-1] != '}';
+		tape.cut += is_cut;
+		if (!is_cut)
+			code = json_is_object(line) ? read_line(&tape, line, err)
+						    : bad_line(&tape, "isn't a JSON object", err);
 		json_decref(line);
 		len -= (size_t)(end - text) + 1;
 		text = end + 1;

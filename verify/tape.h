@@ -25,11 +25,12 @@ struct vfy_tape {
 	/* Lines for a token that stood there already: it was drawn again, because a process died
 	 * before it was committed; and those of them that drew or saw something else. */
 	uint64_t lines, again, again_different;
+	uint64_t cut;	      /* lines that were begun and not written to their end */
 	uint64_t behind_gaps; /* lines of answers whose earlier ones are missing */
 };
 
-/* SVC_CORRUPT names the line and the member. A last line without an end (its writer died) is left
- * out. */
+/* SVC_CORRUPT names the line and the member. Lines that were cut off (their writer died, or had no
+ * room) are left out. */
 SVC_CHECKED enum svc_code vfy_tape_parse(const char *text, size_t len, struct vfy_tape *ret_tape,
 					 struct svc_err *err);
 SVC_CHECKED enum svc_code vfy_tape_read(const char *path, struct vfy_tape *ret_tape,

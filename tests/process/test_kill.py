@@ -173,6 +173,9 @@ def test_a_gateway_dies(undisturbed, which):
         pipeline.start("gateway")
         pipeline.wait_ready()
         for stream, seen, whole in zip(streams, events, [undisturbed[i] for i in which]):
+            if stream.done:
+                assert join(seen) == whole
+                continue
             with Stream(pipeline, "/v1/streams/" + stream.ids[-1]) as rest:
                 assert join(seen + list(rest)) == whole
             # And again, from the same place.

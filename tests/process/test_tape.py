@@ -51,6 +51,18 @@ def test_another_family_is_seen(tape):
     assert not told["identical"] and told["draws_identical"] == 0 and told["first_difference"]["index"] == 0
 
 
+def test_half_a_line_is_left_out(tmp_path):
+    """A sampler that died while it wrote: the next one begins a line of its own."""
+    path = tmp_path / "t"
+    path.write_text('{"request":99,"choice":0,"index":0,"tok')
+    with pipeline_with(options={"sampler": ["--tape", path]}) as pipeline:
+        pipeline.complete("The capital", max_tokens=3, temperature=0)
+    lines = path.read_text().splitlines()
+    assert len(lines) == 4 and all(json.loads(line) for line in lines[1:])
+    told = verify(path)
+    assert told["identical"] and told["answers"] == 1 and told["draws"] == 3 and told["incomplete"] == 0
+
+
 def test_damage_is_named(tape, tmp_path):
     lines = tape.read_text().splitlines(keepends=True)
     (tmp_path / "t").write_text("".join(lines[:5]) + lines[5].replace('"token":', '"token":-') + "".join(lines[6:]))
