@@ -5,26 +5,18 @@
 #include "base/log.h"
 #include "gateway/api/dialect.h"
 #include "gateway/api/render_vectors.h"
+#include "gateway/gw_call.h"
 #include "gateway/gw_state.h"
 #include "shm/trace.h"
 
-#define ANSWER_BYTES_MAX (512u << 20)
-
-/* What a look at a choice's slot shows. */
-struct seen {
-	const struct body *body;
-	bool ended; /* it has left the sampler for good */
-	bool done;
-};
-
-static enum svc_code choice_see(struct gateway *gateway, const struct gw_choice *choice,
-				struct seen *ret_seen, struct svc_err *err)
+enum svc_code gw_choice_see(struct gateway *gateway, const struct gw_choice *choice,
+			    struct gw_seen *ret_seen, struct svc_err *err)
 {
 	const struct shm_run *run = &gateway->svc->run;
 	struct body_seen look = body_peek(run, choice->handle.slot);
 	if (!slot_handle_valid(run, choice->handle))
 		return svc_fail(err, SVC_STALE, __func__, "the request's slot was given away");
-	*ret_seen = (struct seen){
+	*ret_seen = (struct gw_seen){
 		.body = look.body,
 		.ended = look.word.stage == STAGE_RECLAIM || look.word.stage == STAGE_DONE,
 		.done = look.word.stage == STAGE_DONE,
@@ -37,8 +29,8 @@ static enum svc_code choice_see(struct gateway *gateway, const struct gw_choice 
 static enum svc_code choice_view(struct gateway *gateway, const struct gw_choice *choice,
 				 struct gw_view *ret_view, struct svc_err *err)
 {
-	struct seen seen = {0};
-	enum svc_code code = choice_see(gateway, choice, &seen, err);
+	struct gw_seen seen = {0};
+	enum svc_code code = gw_choice_see(gateway, choice, &seen, err);
 	if (code == SVC_OK)
 		code = gw_view_open(&gateway->svc->run, seen.body, seen.ended, ret_view, err);
 	if (code == SVC_OK && seen.ended && ret_view->finish != FINISH_STOP &&
@@ -128,8 +120,7 @@ static void slots_leave(struct gateway *gateway, struct gw_call *call, bool canc
 	}
 }
 
-static void call_end(struct gateway *gateway, struct gw_call *call, enum svc_code result,
-		     bool cancel)
+void gw_call_end(struct gateway *gateway, struct gw_call *call, enum svc_code result, bool cancel)
 {
 	slots_leave(gateway, call, cancel);
 	gateway->metrics.results[result]++;
@@ -203,8 +194,8 @@ static const struct gw_dialect *dialect_of(const struct gw_call *call)
 	return gw_dialect_of(call->shape.meta.form);
 }
 
-static struct gw_render render_of(const struct gateway *gateway, const struct gw_call *call,
-				  const char *id, struct buf *out)
+struct gw_render gw_call_render(const struct gateway *gateway, const struct gw_call *call,
+				const char *id, struct buf *out)
 {
 	return (struct gw_render){out, &call->shape.meta, &gateway->vocab,
 				  id,  call->arrived_us,  NULL};
@@ -222,7 +213,7 @@ void gw_call_fail(struct gateway *gateway, struct gw_call *call, const struct sv
 	} else {
 		gw_reply_error(call->exchange, err);
 	}
-	call_end(gateway, call, err->code, true);
+	gw_call_end(gateway, call, err->code, true);
 }
 
 void gw_call_gone(struct gateway *gateway, struct gw_call *call)
@@ -232,7 +223,7 @@ void gw_call_gone(struct gateway *gateway, struct gw_call *call)
 	bool returns = call->keyed || (gateway->svc->leaving && call->shape.stream);
 	if (returns)
 		call_detach(gateway, call);
-	call_end(gateway, call, SVC_CANCELLED, !returns);
+	gw_call_end(gateway, call, SVC_CANCELLED, !returns);
 }
 
 static void tokens_count(struct gateway *gateway, struct gw_call *call, uint32_t n)
@@ -277,8 +268,8 @@ static void tokens_note(struct gateway *gateway, struct gw_call *call, const str
 static void answer_look(struct gateway *gateway, struct gw_call *call)
 {
 	struct gw_view views[GW_CHOICES_MAX] = {0};
-	struct buf out = {.limit = ANSWER_BYTES_MAX};
-	const struct gw_render render = render_of(gateway, call, "", &out);
+	struct buf out = {.limit = GW_ANSWER_BYTES_MAX};
+	const struct gw_render render = gw_call_render(gateway, call, "", &out);
 	struct svc_err err;
 	bool complete = false;
 	if (views_open(gateway, call, views, &complete, &err) != SVC_OK) {
@@ -293,7 +284,7 @@ static void answer_look(struct gateway *gateway, struct gw_call *call)
 		gateway->metrics.prompt_tokens += views[i].n_prompt;
 	gw_reply_json(call->exchange, 200, &out);
 	buf_free(&out);
-	call_end(gateway, call, SVC_OK, false);
+	gw_call_end(gateway, call, SVC_OK, false);
 }
 
 /* ---- a stream ---- */
@@ -341,7 +332,7 @@ static bool next_event(struct gateway *gateway, struct gw_call *call, uint32_t i
 	struct gw_choice *choice = &call->choices[index];
 	char id[GW_EVENT_ID_BYTES];
 	const struct gw_dialect *dialect = dialect_of(call);
-	struct gw_render render = render_of(gateway, call, id, out);
+	struct gw_render render = gw_call_render(gateway, call, id, out);
 	render.spoken = &choice->spoken;
 	uint32_t opening = dialect->has_opening(&call->shape.meta);
 	id_print(gateway, call, index, id);
@@ -373,7 +364,7 @@ static void stream_end(struct gateway *gateway, struct gw_call *call)
 {
 	struct buf frames = {0};
 	struct gw_usage usage = {0};
-	const struct gw_render render = render_of(gateway, call, "", &frames);
+	const struct gw_render render = gw_call_render(gateway, call, "", &frames);
 	for (uint32_t i = 0; i < call->n_choices; i++) {
 		usage.n_prompt += i % call->shape.meta.n ? 0 : call->choices[i].n_prompt;
 		usage.n_cached += i % call->shape.meta.n ? 0 : call->choices[i].n_cached;
@@ -384,7 +375,7 @@ static void stream_end(struct gateway *gateway, struct gw_call *call)
 	event_write(gateway, call, &frames);
 	gw_http_reply_end(call->exchange);
 	buf_free(&frames);
-	call_end(gateway, call, SVC_OK, false);
+	gw_call_end(gateway, call, SVC_OK, false);
 }
 
 static void stream_begin(struct gw_call *call)
@@ -431,8 +422,8 @@ static bool stream_round(struct gateway *gateway, struct gw_call *call, bool *re
 static bool all_tokenized(struct gateway *gateway, struct gw_call *call, struct svc_err *err)
 {
 	for (uint32_t i = 0; i < call->n_choices; i++) {
-		struct seen seen = {0};
-		if (choice_see(gateway, &call->choices[i], &seen, err) != SVC_OK ||
+		struct gw_seen seen = {0};
+		if (gw_choice_see(gateway, &call->choices[i], &seen, err) != SVC_OK ||
 		    atomic_load(&seen.body->tokenized) != 1)
 			return false;
 	}
@@ -476,102 +467,6 @@ void gw_call_keep_alive(struct gateway *gateway, struct gw_call *call)
 	gateway->metrics.keep_alives++;
 }
 
-/* ---- answers of the tokenizer ---- */
-
-static void ids_append(struct buf *out, const int32_t *ids, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		buf_print(out, "%s%d", i ? "," : "", ids[i]);
-}
-
-static enum svc_code text_answer(struct gateway *gateway, const struct gw_call *call,
-				 const struct body *body, struct buf *out, struct svc_err *err)
-{
-	const struct shm_run *run = &gateway->svc->run;
-	uint32_t n = call->shape.endpoint == GW_TOKENIZE ? atomic_load(&body->n_prompt)
-							 : atomic_load(&body->n_out);
-	enum body_region region = call->shape.endpoint == GW_TOKENIZE ? REGION_IDS : REGION_OUT;
-	const void *bytes =
-		body_region(run, body, region, region == REGION_IDS ? 4ull * n : n, NULL);
-	if (!bytes)
-		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");
-	if (call->shape.meta.form == GW_FORM_ANTHROPIC) {
-		buf_print(out, "{\"input_tokens\":%u}", n);
-	} else if (call->shape.endpoint == GW_TOKENIZE) {
-		buf_print(out, "{\"count\":%u,\"max_model_len\":%u,\"tokens\":[", n, run->ctx);
-		ids_append(out, bytes, n);
-		buf_print(out, "]}");
-	} else {
-		buf_print(out, "{\"prompt\":");
-		buf_json_string(out, (struct span){bytes, n});
-		buf_print(out, "}");
-	}
-	return SVC_OK;
-}
-
-static void text_look(struct gateway *gateway, struct gw_call *call)
-{
-	struct seen seen = {0};
-	struct svc_err err;
-	struct buf out = {.limit = ANSWER_BYTES_MAX};
-	enum svc_code code = choice_see(gateway, &call->choices[0], &seen, &err);
-	if (code == SVC_OK && !seen.done)
-		return;
-	if (code == SVC_OK)
-		code = text_answer(gateway, call, seen.body, &out, &err);
-	if (code == SVC_OK) {
-		gw_reply_json(call->exchange, 200, &out);
-		call_end(gateway, call, SVC_OK, false);
-	} else {
-		gw_call_fail(gateway, call, &err);
-	}
-	buf_free(&out);
-}
-
-/* ---- embeddings ---- */
-
-static enum svc_code vector_see(struct gateway *gateway, const struct gw_choice *choice,
-				struct gw_vector *ret_vector, bool *ret_done, struct svc_err *err)
-{
-	const struct shm_run *run = &gateway->svc->run;
-	struct seen seen = {0};
-	enum svc_code code = choice_see(gateway, choice, &seen, err);
-	*ret_done = code == SVC_OK && seen.done;
-	if (!*ret_done)
-		return code;
-	const char *region =
-		body_region(run, seen.body, REGION_VECTOR, body_vector_bytes(run->n_embd), NULL);
-	uint32_t n = seen.body->params.dimensions;
-	if (!region || n > run->n_embd)
-		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");
-	*ret_vector = (struct gw_vector){(const float *)(region + 2 * body_sum_bytes(run->n_embd)),
-					 n, atomic_load(&seen.body->n_prompt)};
-	return code;
-}
-
-static void vectors_look(struct gateway *gateway, struct gw_call *call)
-{
-	struct gw_vector vectors[GW_CHOICES_MAX] = {0};
-	struct buf out = {.limit = ANSWER_BYTES_MAX};
-	const struct gw_render render = render_of(gateway, call, "", &out);
-	struct svc_err err;
-	bool done = true;
-	for (uint32_t i = 0; i < call->n_choices && done; i++) {
-		if (vector_see(gateway, &call->choices[i], &vectors[i], &done, &err) == SVC_OK)
-			continue;
-		gw_call_fail(gateway, call, &err);
-		return;
-	}
-	if (!done)
-		return;
-	gw_render_vectors(&render, vectors, call->n_choices);
-	for (uint32_t i = 0; i < call->n_choices; i++)
-		gateway->metrics.prompt_tokens += vectors[i].n_prompt;
-	gw_reply_json(call->exchange, 200, &out);
-	buf_free(&out);
-	call_end(gateway, call, SVC_OK, false);
-}
-
 /* ---- */
 
 /* What a process said of a choice before it ended it. Tokens that were committed before are given
@@ -579,8 +474,8 @@ static void vectors_look(struct gateway *gateway, struct gw_call *call)
 static bool failed(struct gateway *gateway, struct gw_call *call, struct svc_err *ret_err)
 {
 	for (uint32_t i = 0; i < call->n_choices; i++) {
-		struct seen seen = {0};
-		if (choice_see(gateway, &call->choices[i], &seen, ret_err) != SVC_OK ||
+		struct gw_seen seen = {0};
+		if (gw_choice_see(gateway, &call->choices[i], &seen, ret_err) != SVC_OK ||
 		    body_failure(seen.body, ret_err))
 			return true;
 	}
@@ -597,9 +492,9 @@ void gw_call_look(struct gateway *gateway, struct gw_call *call)
 			;
 		gw_call_fail(gateway, call, &err);
 	} else if (call->shape.endpoint == GW_EMBEDDINGS) {
-		vectors_look(gateway, call);
+		gw_vectors_look(gateway, call);
 	} else if (!(call->shape.endpoint & (GW_CHAT | GW_COMPLETIONS))) {
-		text_look(gateway, call);
+		gw_text_look(gateway, call);
 	} else if (call->shape.stream) {
 		stream_look(gateway, call);
 	} else {

@@ -92,10 +92,12 @@ static bool kept_stands(const struct gateway *gateway, const struct kept *kept)
 }
 
 /* The answer as the assistant's message: its text and its calls. */
-static enum svc_code answer_add(const struct kept *kept, json_t *messages, struct svc_err *err)
+static enum svc_code answer_add(const struct gateway *gateway, const struct kept *kept,
+				json_t *messages, struct svc_err *err)
 {
 	struct buf lack = {0};
-	const struct gw_render render = {.out = &lack, .meta = &kept->shape.meta, .id = ""};
+	const struct gw_render render = {
+		.out = &lack, .meta = &kept->shape.meta, .vocab = &gateway->vocab, .id = ""};
 	struct gw_saying all;
 	gw_say_all(&render, &kept->view, &all);
 	struct span text = gw_said_content(&all.said);
@@ -123,7 +125,7 @@ static enum svc_code answer_add(const struct kept *kept, json_t *messages, struc
 static json_t *conversation_of(const struct gateway *gateway, const struct kept *kept)
 {
 	struct span text = {NULL, 0};
-	struct svc_err err;
+	struct svc_err err = {0};
 	json_t *chat = NULL;
 	text.ptr = body_region(&gateway->svc->run, kept->look.body, REGION_TEXT, 0, &text.len);
 	if (!text.ptr || gw_json_read((struct span){text.ptr, strnlen(text.ptr, text.len)}, NULL,
@@ -133,7 +135,7 @@ static json_t *conversation_of(const struct gateway *gateway, const struct kept 
 	json_decref(chat);
 	if (kept->shape.meta.instructed)
 		json_array_remove(messages, 0);
-	if (answer_add(kept, messages, &err) == SVC_OK)
+	if (answer_add(gateway, kept, messages, &err) == SVC_OK)
 		return messages;
 	json_decref(messages);
 	return NULL;
@@ -230,7 +232,8 @@ void gw_serve_response(void *context, struct gw_http_exchange *exchange)
 	enum svc_code code = kept_of_path(gateway, exchange, &kept, &err);
 	if (code == SVC_OK) {
 		struct gw_meta *meta = &kept.shape.meta;
-		const struct gw_render render = {.out = &out, .meta = meta, .id = ""};
+		const struct gw_render render = {
+			.out = &out, .meta = meta, .vocab = &gateway->vocab, .id = ""};
 		meta->model = gateway->model_name;
 		gw_dialect_responses.answer(&render, &kept.view, 1);
 		if (!kept_stands(gateway, &kept))

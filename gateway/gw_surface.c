@@ -241,8 +241,9 @@ void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange)
 	buf_print(&out,
 		  ",\"lockstep.context_length\":%u,\"lockstep.vocab_size\":%u,"
 		  "\"lockstep.embedding_length\":%u},"
-		  "\"capabilities\":[\"completion\",\"embedding\"],\"modified_at\":",
-		  gateway->svc->run.ctx, gateway->svc->run.n_vocab, gateway->svc->run.n_embd);
+		  "\"capabilities\":[\"completion\",\"embedding\"%s],\"modified_at\":",
+		  gateway->svc->run.ctx, gateway->svc->run.n_vocab, gateway->svc->run.n_embd,
+		  gateway->limits.tools == VOCAB_TOOLS_NONE ? "" : ",\"tools\"");
 	time_print(&out, gateway->svc->run.ctl->config.created_us);
 	buf_span(&out, span_of("}"));
 	gw_reply_json(exchange, 200, &out);

@@ -212,7 +212,8 @@ static enum svc_code form_read(const json_t *body, json_t *chat, struct svc_err 
 	const json_t *config = json_object_get(body, "output_config");
 	const json_t *form = json_object_get(body, "output_format");
 	bool only = !config || json_is_null(config) ||
-		    json_object_size(config) == (json_object_get(config, "format") ? 1 : 0);
+		    (json_is_object(config) &&
+		     json_object_size(config) == (json_object_get(config, "format") ? 1 : 0));
 	if (!form || json_is_null(form))
 		form = json_object_get(config, "format");
 	const char *type = json_string_value(json_object_get(form, "type"));

@@ -186,6 +186,9 @@ static enum svc_code message_read(const json_t *message, size_t index, struct pl
 	if (json_array_size(images))
 		return svc_fail_param(err, SVC_UNSUPPORTED, place,
 				      "%s: only text is supported here", place);
+	if (calls && !json_is_null(calls) && !json_is_array(calls))
+		return svc_fail_param(err, SVC_INVALID, place, "%s.tool_calls must be an array",
+				      place);
 	const json_t *given = json_object_get(message, "content");
 	json_t *content =
 		!given && calls ? json_string("") : gw_content_read(given, text_types, place, err);

@@ -125,8 +125,13 @@ static enum svc_code fixed_check(const json_t *body, struct svc_err *err)
 /* text.format: text, json_object, or json_schema with its schema beside. */
 static enum svc_code format_read(const json_t *body, json_t *chat, struct svc_err *err)
 {
-	const json_t *format = json_object_get(json_object_get(body, "text"), "format");
+	const json_t *text = json_object_get(body, "text");
+	const json_t *format = json_object_get(text, "format");
 	const json_t *type = json_object_get(format, "type");
+	if ((text && !json_is_null(text) && !json_is_object(text)) ||
+	    (format && !json_is_null(format) && !json_is_object(format)))
+		return svc_fail_param(err, SVC_INVALID, "text",
+				      "text and text.format must be objects");
 	if (is_absent_or(type, "text"))
 		return SVC_OK;
 	if (is_absent_or(type, "json_schema") && !json_object_get(format, "schema"))

@@ -258,7 +258,8 @@ enum svc_code gw_message_add(json_t *messages, const char *role, json_t *content
 			     struct svc_err *err)
 {
 	if (!content_take)
-		return err->code;
+		return err->code ? err->code
+				 : svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	json_t *message = json_pack("{s:s, s:o}", "role", role, "content", content_take);
 	if (message && json_array_append_new(messages, message) == 0)
 		return SVC_OK;

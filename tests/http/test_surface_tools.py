@@ -296,3 +296,13 @@ def test_a_stream_with_calls_loses_processes_and_comes_back(server, path):
 
 def without_ids(text):
     return re.sub(r"(toolu|call|fc)_[0-9a-z_]+", "ID", text)
+
+
+@pytest.mark.parametrize("path, body", [
+    ("/v1/responses", {"input": "a", "text": "json"}), ("/v1/responses", {"input": "a", "text": {"format": "json_object"}}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1, "output_config": "json"}),
+    ("/api/chat", {"messages": [{"role": "user", "content": "a", "tool_calls": {"function": {}}}]})])
+def test_what_has_another_type_is_not_left_out(server, path, body):
+    """It would change the answer."""
+    answer = server.request("POST", path, {"model": None, **body})
+    assert answer.status == 400, answer.data
