@@ -124,7 +124,7 @@ def test_a_client_that_does_not_read_is_paused_then_dropped():
         body = {**ENDLESS, "logprobs": 20, "stream": True, "max_tokens": 1500}
         before = server.resident_bytes("gateway")
         connection = server.open(COMPLETIONS, 2048, **body)
-        until(lambda: server.metric("lockstep_http_dropped_slow_total") == 1)
+        until(lambda: server.metric("lockstep_http_dropped_slow_total") == 1, 240)
         assert server.resident_bytes("gateway") - before < 8 << 20
         server.wait_idle()
         assert server.metric('lockstep_results_total{code="cancelled"}') == 1
