@@ -33,7 +33,13 @@ void line_text_set(struct line_text *text, const char *bytes)
 
 char *line_text_copy(const struct line_text *text)
 {
-	return strndup(text->bytes ? text->bytes : "", text->len);
+	char *copy = malloc(text->len + 1);
+	if (!copy)
+		return NULL;
+	if (text->len)
+		memcpy(copy, text->bytes, text->len);
+	copy[text->len] = 0;
+	return copy;
 }
 
 void line_text_insert(struct line_text *text, char byte)
