@@ -83,12 +83,14 @@ def test_a_process_dies(expected, role, pooling):
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for _ in range(2):
                 answer = pool.submit(bits, pipeline, [LONG, *TEXTS], pooling=pooling)
-                until(lambda: pipeline.busy() or answer.done(), 60, "work")
+                until(lambda: pipeline.running() or answer.done(), 60, "work")
                 pipeline.kill(role)
                 pipeline.start(role)
                 assert answer.result(120) == expected[pooling]
                 pipeline.wait_ready()
         pipeline.wait_idle()
+        # Text is encoded in no time, so a tokenizer may well have nothing when it dies.
+        assert pipeline.status()["counters"]["takeovers"] > 0 or role == "tokenizer"
 
 
 def test_openai_client(pipeline, expected):
