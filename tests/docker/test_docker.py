@@ -255,6 +255,25 @@ def test_the_gateway_and_the_keeper_are_killed(stack, truths):
         stack.wait_ready({role: 1 for role in ROLES} | {"gateway": 2})
 
 
+def test_a_frozen_gateway_gets_no_more_requests(stack, truths):
+    """HAProxy's checks find out: what is asked goes to the other one. When it wakes it is back."""
+    stack.scale({"gateway": 2})
+    stack.wait_ready({"gateway": 2})
+    body, truth = truths[0]
+    pid = stack.containers("gateway")[0]["State"]["Pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        # Two checks of a second each, and half a second between them.
+        time.sleep(4)
+        for _ in range(8):
+            began = time.monotonic()
+            assert value(ask(stack, body).events) == truth
+            assert time.monotonic() - began < 10
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    stack.wait_ready({"gateway": 2})
+
+
 def come_back(stack, body, key, last):
     """The events after the last one that was read; None while no gateway answers."""
     try:
