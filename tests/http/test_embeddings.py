@@ -138,11 +138,11 @@ def test_as_many_positions_as_the_context_has():
 
 def test_what_can_never_fit_is_not_told_to_wait():
     """Neither in the queue nor in memory; and nothing that is kept is given up for it."""
-    options = {"keeper": ["--ctx", 128, "--slots", 2, "--body-pool-mb", 2], "gateway": ["--queue", 30]}
+    options = {"keeper": ["--ctx", 128, "--slots", 2, "--body-pool-mb", 2], "gateway": ["--queue", 40]}
     with pipeline_with(options=options) as pipeline:
         asked = ("POST", "/v1/completions", {"prompt": "kept", "max_tokens": 2}, {"Idempotency-Key": "kept"})
         kept = pipeline.request(*asked)
-        assert pipeline.refused(PATH, {"input": ["a"] * 33})[:2] == (413, "request_too_large")
+        assert pipeline.refused(PATH, {"input": ["a"] * 43})[:2] == (413, "request_too_large")
         assert pipeline.refused(PATH, {"input": ["a"] * 32})[:2] == (413, "request_too_large")
         assert pipeline.request(*asked).json == kept.json
         assert re.search(r"^lockstep_resumed_total 1$", pipeline.get("/metrics").data.decode(), re.M)

@@ -492,7 +492,7 @@ def test_a_full_queue_is_429(slow):
 
 def test_a_request_with_too_many_choices_takes_none(slow):
     before = slow.metric("lockstep_fenced_writes_total")
-    assert slow.post("/v1/completions", 429, prompt="x", n=11)["error"]["code"] == "queue_full"
+    assert slow.post("/v1/completions", 413, prompt="x", n=11)["error"]["code"] == "request_too_large"
     assert slow.busy() == 0 and slow.metric("lockstep_fenced_writes_total") == before
 
 
