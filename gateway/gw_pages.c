@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "gateway/gw_models.h"
 #include "gateway/gw_serve.h"
 
 void gw_serve_live(void *context, struct gw_http_exchange *exchange)
@@ -31,10 +32,32 @@ static const char *why_not_ready(const struct gateway *gateway)
 	return gateway->has_vocab ? NULL : "the vocabulary is not published yet";
 }
 
+/* Of several models each one's state; ready if all are. */
+static void all_ready_reply(struct gateway *gateway, struct gw_http_exchange *exchange)
+{
+	struct buf models = {0}, body = {0};
+	bool leaving = gateway->svc->draining;
+	bool ready = gw_served_states_print(gateway, &models) && !leaving;
+	buf_print(&body, "{\"status\":\"%s\",%s", ready ? "ok" : "unavailable",
+		  leaving ? "\"missing\":\"this gateway is shutting down\"," : "");
+	buf_span(&body, models.failed ? span_of("") : (struct span){models.ptr, models.len});
+	buf_append(&body, "}", 1);
+	if (!ready)
+		gw_http_reply_field(exchange, "Retry-After", "1");
+	gw_reply_json(exchange, ready ? 200 : 503, &body);
+	buf_free(&models);
+	buf_free(&body);
+}
+
 void gw_serve_ready(void *context, struct gw_http_exchange *exchange)
 {
 	struct gateway *gateway = context;
 	struct buf body = {0};
+	/* With ?model=NAME a gateway of that model's run answers for it. */
+	if (gateway->models && gw_http_exchange_request(exchange)->query.len == 0) {
+		all_ready_reply(gateway, exchange);
+		return;
+	}
 	/* Not what the last tick saw: who asks may have just seen a process end. */
 	gw_ready_look(gateway);
 	const char *reason = why_not_ready(gateway);
@@ -48,42 +71,56 @@ void gw_serve_ready(void *context, struct gw_http_exchange *exchange)
 	buf_free(&body);
 }
 
-static void model_print(const struct gateway *gateway, struct buf *out)
+static void model_print(const struct gw_served *served, struct buf *out)
 {
-	const struct shm_run *run = &gateway->svc->run;
+	const struct shm_run *run = served->run;
 	buf_print(out, "{\"id\":");
-	buf_json_string(out, span_of(gateway->model_name));
+	buf_json_string(out, span_of(served->name));
 	buf_print(out,
 		  ",\"object\":\"model\",\"created\":%" PRIu64
 		  ",\"owned_by\":\"lockstep\",\"max_model_len\":%u}",
-		  run->ctl->config.created_us / 1000000u, run->ctx);
+		  run ? run->ctl->config.created_us / 1000000u : 0, run ? run->ctx : 0);
 }
 
 void gw_serve_models(void *context, struct gw_http_exchange *exchange)
 {
 	struct buf body = {0};
 	buf_print(&body, "{\"object\":\"list\",\"data\":[");
-	model_print(context, &body);
+	for (uint32_t i = 0; i < gw_served_count(context); i++) {
+		const struct gw_served served = gw_served_get(context, i);
+		buf_append(&body, ",", i ? 1 : 0);
+		model_print(&served, &body);
+	}
 	buf_print(&body, "]}");
 	gw_reply_json(exchange, 200, &body);
 	buf_free(&body);
 }
 
+/* The listed model of that name; without --models, this run's by its name or an alias. */
+static bool served_find(struct gateway *gateway, struct span name, struct gw_served *ret_served)
+{
+	for (uint32_t i = 0; i < gw_served_count(gateway); i++) {
+		*ret_served = gw_served_get(gateway, i);
+		if (span_is(name, ret_served->name))
+			return true;
+	}
+	return !gateway->models && gw_model_is(&gateway->limits, name);
+}
+
 void gw_serve_model(void *context, struct gw_http_exchange *exchange)
 {
-	const struct gateway *gateway = context;
+	struct gateway *gateway = context;
 	const size_t prefix = sizeof "/v1/models/" - 1;
 	struct span path = gw_http_exchange_request(exchange)->path;
+	struct gw_served served;
 	struct svc_err err;
-	if (!gw_model_is(&gateway->limits, (struct span){path.ptr + prefix, path.len - prefix})) {
-		(void)svc_fail_param(&err, SVC_NOT_FOUND, "model",
-				     "that model does not exist here; this server has %.200s",
-				     gateway->model_name);
+	if (!served_find(gateway, (struct span){path.ptr + prefix, path.len - prefix}, &served)) {
+		(void)gw_model_unknown(&gateway->limits, "model", &err);
 		gw_reply_error(exchange, &err);
 		return;
 	}
 	struct buf body = {0};
-	model_print(gateway, &body);
+	model_print(&served, &body);
 	gw_reply_json(exchange, 200, &body);
 	buf_free(&body);
 }
@@ -207,6 +244,16 @@ static void http_print(const struct gateway *gateway, struct buf *out)
 	}
 }
 
+static void handed_print(const struct gw_models *models, struct buf *out)
+{
+	gw_metric_print(out, GW_COUNTER, "lockstep_handed_over_total",
+			"Requests handed to a gateway of another model.");
+	gw_value_print(out, "lockstep_handed_over_total", "", models->handed);
+	gw_metric_print(out, GW_COUNTER, "lockstep_taken_in_total",
+			"Requests that another model's gateway handed here.");
+	gw_value_print(out, "lockstep_taken_in_total", "", models->taken);
+}
+
 void gw_serve_metrics(void *context, struct gw_http_exchange *exchange)
 {
 	const struct gateway *gateway = context;
@@ -217,6 +264,8 @@ void gw_serve_metrics(void *context, struct gw_http_exchange *exchange)
 		figure_print(gateway, &figures[i], &page);
 	gw_metrics_print(&page, &gateway->metrics);
 	http_print(gateway, &page);
+	if (gateway->models)
+		handed_print(gateway->models, &page);
 	gw_http_reply(exchange, page.failed ? 503 : 200, "text/plain; version=0.0.4; charset=utf-8",
 		      (struct span){page.ptr, page.len});
 	buf_free(&page);

@@ -3,7 +3,7 @@
  * npu-worker and sampler, without a model: a token is a byte, and the answer to a prompt is the
  * prompt, token by token, then the end token.
  *
- *   gw_pipeline_test RUN_DIR [STEP_US]     runs until its standard input ends
+ *   gw_pipeline_test RUN_DIR [STEP_US [NAME [FINGERPRINT]]]     runs until its standard input ends
  *
  * The first word of a prompt can ask for trouble: "!reject" fails as the tokenizer's template
  * would, "!wait" never gets past the worker, "!fail" dies after eight tokens, "!flood" goes on
@@ -304,9 +304,9 @@ int main(int argc, char **argv)
 				      .page_bytes = 4096,
 				      .stall_ms = 1000,
 				      .family = "test",
-				      .model_name = "echo",
+				      .model_name = argc > 3 ? argv[3] : "echo",
 				      .model_path = "",
-				      .fingerprint = "ls_test"};
+				      .fingerprint = argc > 4 ? argv[4] : "ls_test"};
 	struct svc_err err;
 	bool created;
 	char bulk[300];

@@ -38,6 +38,12 @@ static enum svc_code at_read(const struct gateway *gateway, struct span text, st
 	return key->elsewhere ? SVC_OK : code;
 }
 
+static uint64_t key_hash_of(const struct shm_run *run, uint64_t account, struct span key)
+{
+	const struct span bytes = {(const char *)&account, sizeof account};
+	return hash_of(run->ctl->config.secret, 'k', bytes, key);
+}
+
 enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange *exchange,
 			  enum gw_endpoint endpoint, struct gw_key *ret_key, struct svc_err *err)
 {
@@ -61,9 +67,7 @@ enum svc_code gw_key_read(const struct gateway *gateway, struct gw_http_exchange
 			"Idempotency-Key must have 1 to 255 printable ASCII characters "
 			"without spaces");
 	if (key.ptr) {
-		const struct span account = {(const char *)&read.who.account,
-					     sizeof read.who.account};
-		read.key_hash = hash_of(secret, 'k', account, key);
+		read.key_hash = key_hash_of(&gateway->svc->run, read.who.account, key);
 		/* Not of this run's secret: another pipeline gives the same answer. */
 		read.seed = gw_siphash(no_secret, key.ptr, key.len);
 	}
@@ -118,6 +122,12 @@ static uint64_t find_key(const struct shm_run *run, uint64_t key_hash)
 			return atomic_load(&line->request);
 	}
 	return 0;
+}
+
+bool gw_key_is_held(const struct shm_run *run, const struct gw_who *who, struct span key)
+{
+	uint64_t account = who->key ? gw_account_of(run, who->key->name) : 0;
+	return find_key(run, key_hash_of(run, account, key)) != 0;
 }
 
 bool gw_key_is_taken(const struct gateway *gateway, uint64_t key_hash, uint64_t request)

@@ -20,6 +20,8 @@ enum svc_code gw_resume(struct gateway *gateway, struct gw_http_exchange *exchan
 			struct gw_key *key, bool *ret_found, struct svc_err *err) SVC_CHECKED;
 /* Does another slot hold this Idempotency-Key, taken before this request was? */
 bool gw_key_is_taken(const struct gateway *gateway, uint64_t key_hash, uint64_t request);
+/* Does a request of that run hold it? As gw_key_read makes it, for any run. */
+bool gw_key_is_held(const struct shm_run *run, const struct gw_who *who, struct span key);
 /* All choices of it. */
 bool gw_request_find(const struct shm_run *run, uint64_t request, struct gw_found *ret_found);
 /* What its body says of its answer's form. */

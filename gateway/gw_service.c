@@ -1,6 +1,7 @@
 #include "gateway/gw_service.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -8,6 +9,7 @@
 
 #include "base/log.h"
 #include "gateway/gw_access.h"
+#include "gateway/gw_models.h"
 #include "gateway/gw_resume.h"
 #include "gateway/gw_serve.h"
 #include "gateway/gw_status.h"
@@ -37,6 +39,9 @@ static const struct opt options[] = {
 	 "names this server answers to (Host) beside loopback's own, comma-separated, or *"},
 	{"model-aliases", OPT_STRING, "", 0, 0, NULL,
 	 "other names that requests may have for the model, comma-separated, or * for any"},
+	{"models", OPT_STRING, "", 0, 0, NULL,
+	 "file of several models and the runs that serve them, read again when it changes; empty: "
+	 "only this run's"},
 	{"access-log", OPT_BOOL, "false", 0, 0, NULL, "a log line for each answered request"},
 	{"keep-alive-s", OPT_REAL, "10", 0.05, 3600, NULL,
 	 "a waiting event stream gets a comment line this often (s)"},
@@ -191,15 +196,16 @@ static void on_head(void *context, struct gw_http_exchange *exchange)
 
 static void on_request(void *context, struct gw_http_exchange *exchange)
 {
-	const struct gateway *gateway = context;
-	gw_route_serve(&gateway->router, context, exchange);
+	struct gateway *gateway = context;
+	if (!gw_models_route(gateway, exchange))
+		gw_route_serve(&gateway->router, context, exchange);
 }
 
 static void on_gone(void *context, struct gw_http_exchange *exchange)
 {
 	struct gateway *gateway = context;
 	struct gw_call *call = gw_http_exchange_user(exchange);
-	if (call)
+	if (!gw_models_gone(gateway, exchange) && call)
 		gw_call_gone(gateway, call);
 	svc_hint_flush(gateway->svc);
 }
@@ -290,6 +296,7 @@ static void tick(struct svc *svc)
 	vocab_look(gateway);
 	gw_ready_look(gateway);
 	gw_access_look(gateway);
+	gw_models_look(gateway);
 	gw_watch_look(gateway->watch, &svc->run, now);
 	calls_look(gateway);
 	gw_detached_look(gateway);
@@ -393,6 +400,16 @@ static void limits_set(struct gateway *gateway)
 					     .origins = opt_string(set, "cors-origins")};
 }
 
+/* Where the port is claimed: gateways of all runs of one file of models share it. */
+static const char *port_folder(const struct svc *svc, char folder[PATH_MAX])
+{
+	const char *path = opt_string(svc->options, "models"), *slash = strrchr(path, '/');
+	if (!*path)
+		return svc->run.dir;
+	snprintf(folder, PATH_MAX, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+	return folder;
+}
+
 static enum svc_code listen_start(struct gateway *gateway, struct svc_err *err)
 {
 	struct svc *svc = gateway->svc;
@@ -405,12 +422,15 @@ static enum svc_code listen_start(struct gateway *gateway, struct svc_err *err)
 						.answered = on_answered};
 	const char *host = opt_string(svc->options, "host");
 	struct gw_http_listener listener;
+	char folder[PATH_MAX];
 	enum svc_code code = descriptors_check(http.max_connections, err);
 	if (code == SVC_OK)
 		code = gw_http_server_new(svc->base, &http, &handler, &gateway->server, err);
 	if (code == SVC_OK)
-		code = gw_http_listen(host, (uint16_t)opt_int(svc->options, "port"), svc->run.dir,
-				      &listener, err);
+		code = gw_models_open(gateway, err);
+	if (code == SVC_OK)
+		code = gw_http_listen(host, (uint16_t)opt_int(svc->options, "port"),
+				      port_folder(svc, folder), &listener, err);
 	if (code != SVC_OK)
 		return code;
 	gateway->claim_fd = listener.claim_fd;
@@ -432,6 +452,7 @@ static void stop(struct svc *svc)
 	/* Whoever still waits is cut off; streams can be gone on with at another gateway. */
 	gateway->server = gw_http_server_free(gateway->server);
 	gw_detached_forget(gateway);
+	gw_models_close(gateway);
 	gw_access_close(gateway);
 	svc_hint_flush(svc);
 	if (gateway->claim_fd >= 0)

@@ -12,6 +12,7 @@
 #include "gateway/http/http_listen.h"
 #include "gateway/http/http_server.h"
 #include "gateway/metrics.h"
+#include "gateway/models.h"
 #include "gateway/route.h"
 #include "services/service.h"
 #include "shm/body.h"
@@ -94,7 +95,8 @@ struct gateway {
 	uint64_t *read_here;	  /* [n_table]: generation that this process has read there */
 	uint64_t missing_since_us[ROLE_COUNT]; /* 0: the role has a ready instance */
 	struct gw_metrics metrics;
-	struct gw_watch *watch; /* gw_status.h */
+	struct gw_watch *watch;	  /* gw_status.h */
+	struct gw_models *models; /* gw_models.h; NULL: this run's is the only one */
 };
 
 /* gw_admit.c: a request becomes slots and a call. SVC_BUSY: the queue is full. */

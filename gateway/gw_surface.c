@@ -4,6 +4,7 @@
 
 #include "gateway/api/dialect.h"
 #include "gateway/api/json_read.h"
+#include "gateway/gw_models.h"
 #include "gateway/gw_serve.h"
 
 /* ---- requests in other forms than OpenAI's chat ---- */
@@ -172,18 +173,19 @@ static void details_print(struct buf *out)
 }
 
 /* The members that every list has. The file may be elsewhere than this process: size 0 then. */
-static void model_print(const struct gateway *gateway, struct buf *out)
+static void model_print(const struct gw_served *served, struct buf *out)
 {
-	const struct ctl_config *config = &gateway->svc->run.ctl->config;
+	static const struct ctl_config none;
+	const struct ctl_config *config = served->run ? &served->run->ctl->config : &none;
 	char path[sizeof config->model_path + 1] = "";
 	struct stat file = {0};
 	memcpy(path, config->model_path, sizeof config->model_path);
 	if (stat(path, &file) != 0)
 		file.st_size = 0;
 	buf_span(out, span_of("\"name\":"));
-	buf_json_string(out, span_of(gateway->model_name));
+	buf_json_string(out, span_of(served->name));
 	buf_span(out, span_of(",\"model\":"));
-	buf_json_string(out, span_of(gateway->model_name));
+	buf_json_string(out, span_of(served->name));
 	buf_span(out, span_of(",\"modified_at\":"));
 	time_print(out, config->created_us);
 	buf_print(out, ",\"size\":%" PRIu64 ",\"digest\":\"%016" PRIx64 "%016" PRIx64 "\",",
@@ -194,23 +196,37 @@ static void model_print(const struct gateway *gateway, struct buf *out)
 void gw_serve_ollama_tags(void *context, struct gw_http_exchange *exchange)
 {
 	struct buf out = {0};
-	buf_span(&out, span_of("{\"models\":[{"));
-	model_print(context, &out);
-	buf_span(&out, span_of("}]}"));
+	buf_span(&out, span_of("{\"models\":["));
+	for (uint32_t i = 0; i < gw_served_count(context); i++) {
+		const struct gw_served served = gw_served_get(context, i);
+		buf_print(&out, "%s{", i ? "," : "");
+		model_print(&served, &out);
+		buf_append(&out, "}", 1);
+	}
+	buf_span(&out, span_of("]}"));
 	gw_reply_json(exchange, 200, &out);
 	buf_free(&out);
 }
 
+/* Those that can answer at this moment. */
 void gw_serve_ollama_ps(void *context, struct gw_http_exchange *exchange)
 {
-	const struct gateway *gateway = context;
 	struct buf out = {0};
-	buf_span(&out, span_of("{\"models\":[{"));
-	model_print(gateway, &out);
-	buf_print(&out,
-		  ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,"
-		  "\"context_length\":%u}]}",
-		  gateway->svc->run.ctx);
+	const char *between = "";
+	buf_span(&out, span_of("{\"models\":["));
+	for (uint32_t i = 0; i < gw_served_count(context); i++) {
+		const struct gw_served served = gw_served_get(context, i);
+		if (!served.run)
+			continue;
+		buf_print(&out, "%s{", between);
+		model_print(&served, &out);
+		buf_print(&out,
+			  ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,"
+			  "\"context_length\":%u}",
+			  served.run->ctx);
+		between = ",";
+	}
+	buf_span(&out, span_of("]}"));
 	gw_reply_json(exchange, 200, &out);
 	buf_free(&out);
 }
@@ -226,9 +242,7 @@ void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange)
 	if (code == SVC_OK && !name)
 		name = json_object_get(body, "name");
 	if (code == SVC_OK && !gw_ollama_name_is(name, &gateway->limits))
-		code = svc_fail_param(&err, SVC_NOT_FOUND, "model",
-				      "that model does not exist here; this server has %.200s",
-				      gateway->model_name);
+		code = gw_model_unknown(&gateway->limits, "model", &err);
 	json_decref(body);
 	if (code != SVC_OK) {
 		gw_reply_error(exchange, &err);

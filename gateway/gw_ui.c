@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <sys/random.h>
 
+#include "gateway/gw_models.h"
 #include "gateway/gw_serve.h"
 #include "gateway/gw_status.h"
 
@@ -121,10 +122,10 @@ static uint64_t after_of(struct span query)
 	static const char name[] = "after=";
 	const size_t len = sizeof name - 1;
 	uint64_t number = 0;
-	if (query.len <= len || query.len > len + 18 || memcmp(query.ptr, name, len) != 0)
+	if (query.len <= len || memcmp(query.ptr, name, len) != 0)
 		return 0;
-	for (size_t i = len; i < query.len; i++) {
-		if (query.ptr[i] < '0' || query.ptr[i] > '9')
+	for (size_t i = len; i < query.len && query.ptr[i] != '&'; i++) {
+		if (query.ptr[i] < '0' || query.ptr[i] > '9' || i == len + 18)
 			return 0;
 		number = 10 * number + (uint64_t)(query.ptr[i] - '0');
 	}
@@ -133,12 +134,20 @@ static uint64_t after_of(struct span query)
 
 void gw_serve_status(void *context, struct gw_http_exchange *exchange)
 {
-	const struct gateway *gateway = context;
+	struct gateway *gateway = context;
 	const struct shm_run *run = &gateway->svc->run;
-	struct buf body = {0};
+	struct buf body = {0}, models = {0};
 	gw_watch_print(&body, gateway->watch, run,
 		       after_of(gw_http_exchange_request(exchange)->query));
+	/* One member more, behind the object's last. */
+	gw_served_states_print(gateway, &models);
+	if (body.len && !models.failed) {
+		body.ptr[body.len - 1] = ',';
+		buf_span(&body, (struct span){models.ptr, models.len});
+		buf_append(&body, "}", 1);
+	}
 	gw_http_reply_field(exchange, "Cache-Control", "no-store");
 	gw_reply_json(exchange, 200, &body);
+	buf_free(&models);
 	buf_free(&body);
 }

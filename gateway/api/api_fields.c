@@ -2,11 +2,31 @@
 
 #include "gateway/api/api_read.h"
 #include "gateway/guard.h"
+#include "gateway/models.h"
 
 bool gw_model_is(const struct gw_api_limits *limits, struct span name)
 {
-	return span_is(name, limits->model_name) ||
+	const struct gw_model_entry *entry =
+		limits->models ? gw_models_find(limits->models, name) : NULL;
+	return limits->any_model || span_is(name, limits->model_name) ||
+	       (entry && entry->run == limits->own_run) ||
 	       (limits->model_aliases && gw_list_has(limits->model_aliases, name));
+}
+
+enum svc_code gw_model_unknown(const struct gw_api_limits *limits, const char *param,
+			       struct svc_err *err)
+{
+	struct buf names = {0};
+	if (limits->models)
+		gw_models_names_print(limits->models, &names);
+	else
+		buf_span(&names, span_of(limits->model_name));
+	enum svc_code code = svc_fail_param(err, SVC_NOT_FOUND, param,
+					    "that model does not exist here; this server has "
+					    "%.300s (see GET /v1/models)",
+					    names.failed ? "others" : names.ptr);
+	buf_free(&names);
+	return code;
 }
 
 enum svc_code gw_read_model(struct gw_reading *reading, const char *name, json_t *value)
@@ -14,10 +34,7 @@ enum svc_code gw_read_model(struct gw_reading *reading, const char *name, json_t
 	if (!json_is_string(value))
 		return gw_wrong(reading, name, "model must be a string");
 	if (!gw_model_is(reading->limits, gw_json_span(value)))
-		return svc_fail_param(reading->err, SVC_NOT_FOUND, name,
-				      "that model does not exist here; this server has %.200s "
-				      "(see GET /v1/models)",
-				      reading->limits->model_name);
+		return gw_model_unknown(reading->limits, name, reading->err);
 	return SVC_OK;
 }
 

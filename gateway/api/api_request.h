@@ -52,6 +52,10 @@ struct gw_api_limits {
 	const char *model_name; /* as served */
 	/* Other names that requests may have for it, separated by commas, or "*"; NULL: none. */
 	const char *model_aliases;
+	/* Of several runs at one address; NULL: there is one. */
+	const struct gw_model_list *models;
+	uint32_t own_run; /* of the list; UINT32_MAX: it isn't there */
+	bool any_model;	  /* the request is here by an id: its model's name doesn't matter */
 	uint32_t n_vocab;
 	uint32_t n_embd; /* dimensions of an embedding */
 	uint32_t ctx;
@@ -124,6 +128,9 @@ struct gw_request {
 
 /* Is it a name of the model that is served? */
 bool gw_model_is(const struct gw_api_limits *limits, struct span name);
+/* SVC_NOT_FOUND: the message says which models there are. */
+enum svc_code gw_model_unknown(const struct gw_api_limits *limits, const char *param,
+			       struct svc_err *err);
 
 /* SVC_INVALID, SVC_TOO_LONG, SVC_UNSUPPORTED, SVC_NOT_FOUND (model): err.param names the parameter.
  * The body can be given up afterwards. */

@@ -151,6 +151,7 @@ static void read_next(struct gw_http_conn *conn)
 	}
 	request_forget(conn);
 	conn->state = CONN_READING;
+	conn->hops = 0;
 	event_del(conn->closed);
 	evtimer_del(conn->timer);
 	timer_set(conn, conn->server->options.idle_timeout_ms);
@@ -298,6 +299,8 @@ static void on_read(struct bufferevent *bev, void *arg)
 	case CONN_LINGERING:
 		evbuffer_drain(input, evbuffer_get_length(input));
 		break;
+	case CONN_LEFT:
+		break;
 	}
 }
 
@@ -368,6 +371,7 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 		write_timer_ended(conn);
 		break;
 	case CONN_LINGERING:
+	case CONN_LEFT:
 		gw_http_conn_free(conn);
 		break;
 	}
@@ -382,6 +386,8 @@ static void on_again(evutil_socket_t fd, short what, void *arg)
 		read_request(conn);
 	else if (conn->state == CONN_FLUSHING)
 		on_write(conn->bev, conn);
+	else if (conn->state == CONN_LEFT)
+		gw_http_conn_free(conn);
 }
 
 static void address_read(struct gw_http_conn *conn, const struct sockaddr *address)
@@ -433,7 +439,7 @@ static void half_made_free(struct gw_http_conn *conn, evutil_socket_t fd)
 }
 
 struct gw_http_conn *gw_http_conn_new(struct gw_http_server *server, evutil_socket_t fd_take,
-				      const struct sockaddr *address)
+				      const struct sockaddr *address, bool tls)
 {
 	struct gw_http_conn *conn = calloc(1, sizeof *conn);
 	if (conn) {
@@ -442,9 +448,9 @@ struct gw_http_conn *gw_http_conn_new(struct gw_http_server *server, evutil_sock
 		conn->timer = evtimer_new(server->base, on_timer, conn);
 		conn->again = event_new(server->base, -1, 0, on_again, conn);
 		conn->closed = event_new(server->base, fd_take, EV_CLOSED, on_closed, conn);
-		conn->bev = server->tls ? gw_tls_accept(server->tls, server->base, fd_take)
-					: bufferevent_socket_new(server->base, fd_take,
-								 BEV_OPT_CLOSE_ON_FREE);
+		conn->bev =
+			tls ? gw_tls_accept(server->tls, server->base, fd_take)
+			    : bufferevent_socket_new(server->base, fd_take, BEV_OPT_CLOSE_ON_FREE);
 	}
 	if (!conn || !conn->parser || !conn->timer || !conn->closed || !conn->again || !conn->bev) {
 		half_made_free(conn, fd_take);
@@ -459,7 +465,6 @@ struct gw_http_conn *gw_http_conn_new(struct gw_http_server *server, evutil_sock
 	TAILQ_INSERT_TAIL(&server->conns, conn, link);
 	server->counts.connections++;
 	/* TLS' handshake has the time of a head. */
-	timer_set(conn,
-		  server->tls ? server->options.head_timeout_ms : server->options.idle_timeout_ms);
+	timer_set(conn, tls ? server->options.head_timeout_ms : server->options.idle_timeout_ms);
 	return conn;
 }

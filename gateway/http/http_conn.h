@@ -21,6 +21,7 @@ enum gw_http_conn_state {
 	CONN_LINGERING, /* the write side is closed; what the client still sends is thrown away for
 			 * a moment, because closing with unread input would destroy the reply on
 			 * its way */
+	CONN_LEFT,	/* another process goes on with it (http_carry.h) */
 };
 
 struct gw_http_exchange {
@@ -52,6 +53,7 @@ struct gw_http_conn {
 	size_t held_bytes;	/* of its body, as counted in the server's sum */
 	uint64_t written_bytes; /* given to the output so far */
 	uint64_t taken_bytes;	/* of them taken by the client when the write timer was set */
+	unsigned hops;		/* servers that its first request has come through */
 	bool served;		/* it has had an answer */
 	bool write_timer;	/* the timer runs for the output */
 	bool client_ended;	/* nothing more will come from it */
@@ -72,9 +74,12 @@ struct gw_http_server {
 	const struct gw_tls *tls; /* NULL: plain HTTP */
 };
 
-/* NULL if out of memory; fd is closed then. */
+/* With TLS or without; NULL if out of memory: fd is closed then. */
 struct gw_http_conn *gw_http_conn_new(struct gw_http_server *server, evutil_socket_t fd_take,
-				      const struct sockaddr *address);
+				      const struct sockaddr *address, bool tls);
+/* A new connection is counted, and refused if it is one too many. NULL: fd is closed. */
+struct gw_http_conn *gw_http_server_enter(struct gw_http_server *server, evutil_socket_t fd_take,
+					  const struct sockaddr *address, bool tls);
 /* Unlinks, closes and frees; calls `gone` if the handler has the exchange. */
 void gw_http_conn_free(struct gw_http_conn *conn);
 struct gw_http_conn *gw_http_conn_of(struct gw_http_exchange *exchange);

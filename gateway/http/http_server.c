@@ -43,24 +43,31 @@ static bool over_limit(const struct gw_http_server *server, const struct gw_http
 	return same > server->options.max_connections_per_address;
 }
 
+struct gw_http_conn *gw_http_server_enter(struct gw_http_server *server, evutil_socket_t fd_take,
+					  const struct sockaddr *address, bool tls)
+{
+	struct gw_http_conn *conn = NULL;
+	if (server->counts.connections < server->options.max_connections + REFUSED_MAX)
+		conn = gw_http_conn_new(server, fd_take, address, tls);
+	else
+		close(fd_take);
+	if (!conn) {
+		server->counts.refused++;
+		return NULL;
+	}
+	conn->refused = over_limit(server, conn);
+	server->counts.accepted += !conn->refused;
+	server->counts.refused += conn->refused;
+	return conn;
+}
+
 static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *address,
 		      int len, void *arg)
 {
 	(void)listener;
 	(void)len;
 	struct gw_http_server *server = arg;
-	struct gw_http_conn *conn = NULL;
-	if (server->counts.connections < server->options.max_connections + REFUSED_MAX)
-		conn = gw_http_conn_new(server, fd, address);
-	else
-		close(fd);
-	if (!conn) {
-		server->counts.refused++;
-		return;
-	}
-	conn->refused = over_limit(server, conn);
-	server->counts.accepted += !conn->refused;
-	server->counts.refused += conn->refused;
+	(void)gw_http_server_enter(server, fd, address, server->tls != NULL);
 }
 
 static void on_retry(evutil_socket_t fd, short what, void *arg)
