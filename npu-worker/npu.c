@@ -1,6 +1,7 @@
 /* Where the worker computes: on an NPU that can, or on the host. */
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,6 +53,60 @@ static enum svc_code let_rest(struct svc *svc, struct svc_err *err)
 	return SVC_OK;
 }
 
+/* ---- the segment of activations */
+
+/* Nobody else has this entry: what bears its name is a dead one's, and gets no name again, since
+ * that one's device may still write to it. */
+static struct seg_place activations_place(const struct shm_run *run, char *name, size_t size)
+{
+	snprintf(name, size, "activations-%u", run->me);
+	return (struct seg_place){run->bulk_dir, name, SEG_ACTIVATIONS, run->ctl->header.run_id};
+}
+
+static void forget_name(const struct seg_place *place)
+{
+	char path[400];
+	snprintf(path, sizeof path, "%s/%s", place->dir, place->name);
+	unlink(path);
+}
+
+static enum svc_code make_activations(void *context, size_t bytes, void **ret_memory,
+				      struct svc_err *err)
+{
+	struct svc *svc = context;
+	struct worker *worker = svc->role_state;
+	struct segment made;
+	char name[32];
+	bool won = false;
+	const struct seg_place place = activations_place(&svc->run, name, sizeof name);
+	enum svc_code code = seg_create(&place, WEIGHTS_OFFSET + bytes, &made, err);
+	if (code != SVC_OK)
+		return code;
+	forget_name(&place);
+	code = seg_publish(&place, &made, &won, err);
+	if (code == SVC_OK && !won)
+		code = svc_fail(err, SVC_INTERNAL, __func__, "%s/%s is there already", place.dir,
+				name);
+	/* A mapping from before it had a name would show none. */
+	seg_unmap(&made);
+	if (code == SVC_OK)
+		code = seg_attach(&place, true, &worker->activations, err);
+	if (code == SVC_OK)
+		*ret_memory = (char *)worker->activations.base + WEIGHTS_OFFSET;
+	return code;
+}
+
+static void drop_activations(struct worker *worker)
+{
+	char name[32];
+	const struct seg_place place = activations_place(&worker->svc->run, name, sizeof name);
+	if (worker->activations.base)
+		forget_name(&place);
+	seg_unmap(&worker->activations);
+}
+
+/* ---- opening and closing */
+
 static enum svc_code open_products(struct worker *worker, struct products **ret_products,
 				   struct svc_err *err)
 {
@@ -70,6 +125,7 @@ static enum svc_code open_products(struct worker *worker, struct products **ret_
 		.logits = svc->run.logits.base,
 		.logits_bytes = svc->run.logits.bytes,
 		.limit_us = (uint64_t)opt_int(svc->options, "device-limit-ms") * 1000,
+		.memory = make_activations,
 		.beat = on_beat,
 		.context = svc,
 	};
@@ -84,11 +140,10 @@ static enum svc_code open_products(struct worker *worker, struct products **ret_
 static void log_opened(const struct products *products)
 {
 	const struct layers *layers = products_layers(products);
-	log_info("NPU: %s on the device, weights %s%s", layers ? "layers" : "products",
-		 products_shares_weights(products) ? "in place" : "copied",
-		 !layers			  ? ""
-		 : layers_counts(layers).in_place ? ", KV pages and logits in place"
-						  : ", KV pages and logits copied");
+	log_info("NPU: %s on the device; weights%s activations%s: %s",
+		 layers ? "layers" : "products", layers ? "," : " and",
+		 layers ? ", KV pages and logits" : "",
+		 products_in_place(products) ? "in place" : "copied");
 }
 
 enum svc_code npu_open(struct worker *worker, struct svc_err *err)
@@ -107,6 +162,7 @@ enum svc_code npu_open(struct worker *worker, struct svc_err *err)
 		log_opened(products);
 		return SVC_OK;
 	}
+	drop_activations(worker);
 	if (strcmp(device, "xrt") == 0) {
 		svc_err_prefix(err, "--device xrt");
 		return code;
@@ -127,4 +183,5 @@ void npu_close(struct worker *worker)
 	}
 	products_close(worker->products);
 	worker->products = NULL;
+	drop_activations(worker);
 }

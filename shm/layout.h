@@ -13,7 +13,15 @@
 #define SHM_MAGIC   0x4c4f434b53544550ull /* "LOCKSTEP" */
 #define SHM_VERSION 1u
 
-enum seg_kind { SEG_CONTROL = 1, SEG_BODIES, SEG_PAGES, SEG_LOGITS, SEG_VOCAB, SEG_WEIGHTS };
+enum seg_kind {
+	SEG_CONTROL = 1,
+	SEG_BODIES,
+	SEG_PAGES,
+	SEG_LOGITS,
+	SEG_VOCAB,
+	SEG_WEIGHTS,
+	SEG_ACTIVATIONS
+};
 
 struct seg_header {
 	uint64_t magic;

@@ -12,6 +12,10 @@ struct area {
 	bool in_place;
 };
 
+/* Shared memory for activations: page aligned, of this process alone, there until it ends. */
+typedef enum svc_code area_memory(void *context, size_t bytes, void **ret_memory,
+				  struct svc_err *err);
+
 /* base: page aligned, mapped shared and writable; outlives the area. what: for the log. */
 SVC_CHECKED enum svc_code area_open(struct device *device, void *base, size_t bytes,
 				    const char *what, struct area *ret_area, struct svc_err *err);

@@ -81,7 +81,7 @@ static enum svc_code open_areas(struct layers *l, struct svc_err *err)
 		area_open(o->device, o->pages, o->pages_bytes, "KV pages", &l->pages, err);
 	if (code == SVC_OK)
 		code = area_open(o->device, o->logits, o->logits_bytes, "logits", &l->logits, err);
-	l->counts.in_place = l->pages.in_place && l->logits.in_place;
+	l->counts.in_place = l->work.in_place && l->pages.in_place && l->logits.in_place;
 	l->seen = calloc(o->pages_bytes / o->page_bytes + 1, 1);
 	if (code == SVC_OK && !l->seen)
 		code = svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
@@ -122,7 +122,7 @@ struct layers *layers_close(struct layers *layers)
 	for (uint32_t s = 0; s < STREAM_SETS; s++)
 		for (uint32_t i = 0; i <= layers->n_layers; i++)
 			device_buffer_free(layers->sets[s].streams[i]);
-	device_buffer_free(layers->work);
+	area_close(&layers->work);
 	area_close(&layers->pages);
 	area_close(&layers->logits);
 	free(layers->places);
@@ -257,15 +257,15 @@ static enum svc_code submit(struct layers *l, const struct layers_rows *rows,
 	struct device_run runs[MAX_LAYERS + 1];
 	uint32_t n = l->n_layers;
 	for (uint32_t i = 0; i < n; i++)
-		runs[i] =
-			(struct device_run){set->streams[i],
-					    l->kernel->stream.n_words,
-					    {l->options.weights->buffer, l->work, l->pages.buffer}};
+		runs[i] = (struct device_run){
+			set->streams[i],
+			l->kernel->stream.n_words,
+			{l->options.weights->buffer, l->work.buffer, l->pages.buffer}};
 	if (rows->n_logits) {
 		runs[n] = (struct device_run){
 			set->streams[n],
 			l->head->stream.n_words,
-			{l->options.weights->buffer, l->work, l->logits.buffer}};
+			{l->options.weights->buffer, l->work.buffer, l->logits.buffer}};
 		n++;
 	}
 	return device_submit(l->options.device, runs, n, err);

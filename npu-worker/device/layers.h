@@ -18,6 +18,7 @@ struct layers_options {
 	size_t logits_bytes;
 	size_t page_bytes;
 	uint64_t limit_us;
+	area_memory *memory; /* called once */
 	void (*beat)(void *context);
 	void *context;
 };
@@ -40,6 +41,6 @@ struct layers_counts {
 	uint64_t passes;
 	uint64_t derived;  /* sets of instruction streams made, not found in the cache */
 	uint64_t prepared; /* passes whose positions had been filled in while the one before ran */
-	bool in_place;	   /* pages and logits are the shared ones */
+	bool in_place;	   /* pages, logits and activations are the shared ones */
 };
 struct layers_counts layers_counts(const struct layers *layers);

@@ -18,8 +18,7 @@ struct layers {
 	struct layers_options options;
 	const struct manifest_layer *kernel;
 	const struct manifest_head *head;
-	struct area pages, logits;
-	struct device_buffer *work;
+	struct area work, pages, logits;
 	struct work_head shape; /* offsets and constants of the work area */
 	uint32_t n_layers, embd, vocab, max_rows, pages_per_row;
 	uint64_t parts[MAX_LAYERS][MANIFEST_PARTS], head_parts[2];

@@ -49,18 +49,22 @@ enum svc_code work_open(struct layers *l, const struct plan *plan, struct svc_er
 	if (!l->places || !l->page_list || bytes > UINT32_MAX)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for a pass of %u rows",
 				l->max_rows);
-	return device_buffer_new(l->options.device, DEVICE_DATA, bytes, &l->work, err);
+	void *memory = NULL;
+	enum svc_code code = l->options.memory(l->options.context, bytes, &memory, err);
+	return code == SVC_OK
+		       ? area_open(l->options.device, memory, bytes, "activations", &l->work, err)
+		       : code;
 }
 
 static char *work(const struct layers *l, uint32_t offset)
 {
-	return (char *)device_buffer_memory(l->work) + offset;
+	return l->work.base + offset;
 }
 
 static enum svc_code send(const struct layers *l, uint32_t offset, size_t bytes,
 			  struct svc_err *err)
 {
-	return bytes ? device_sync(l->work, DEVICE_TO, offset, bytes, err) : SVC_OK;
+	return bytes ? area_send(&l->work, offset, bytes, err) : SVC_OK;
 }
 
 /* Where the rows are, `ahead` positions on. false: a page isn't known yet, or the context ends. */
@@ -184,7 +188,7 @@ static enum svc_code fetch_x(struct layers *l, const struct layers_rows *rows, s
 		if (!row->keeps_x)
 			continue;
 		size_t at = l->shape.x + i * bytes;
-		code = device_sync(l->work, DEVICE_FROM, at, bytes, err);
+		code = area_fetch(&l->work, at, bytes, err);
 		if (code == SVC_OK)
 			memcpy(row->x, work(l, (uint32_t)at), bytes);
 	}
@@ -194,8 +198,7 @@ static enum svc_code fetch_x(struct layers *l, const struct layers_rows *rows, s
 enum svc_code work_fetch(struct layers *l, const struct layers_rows *rows, struct svc_err *err)
 {
 	const uint32_t *bad = (const void *)work(l, l->shape.bad);
-	enum svc_code code =
-		device_sync(l->work, DEVICE_FROM, l->shape.bad, rows->count * sizeof *bad, err);
+	enum svc_code code = area_fetch(&l->work, l->shape.bad, rows->count * sizeof *bad, err);
 	for (uint32_t i = 0; i < rows->count && code == SVC_OK; i++)
 		if (bad[i])
 			atomic_store_explicit(rows->pass->rows[rows->first + i].bad, true,

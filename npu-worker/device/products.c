@@ -10,15 +10,15 @@
 #include "npu-worker/device/backoff.h"
 #include "npu-worker/device/layers.h"
 
-enum { MAX_MATRICES = 3, ALIGNMENT = 64 };
+enum { MAX_MATRICES = 3, ALIGNMENT = 64, PAGE = 4096 };
 
 struct products {
 	struct products_options options;
 	struct manifest *manifest;
 	struct device *device;
-	struct area weights;
+	struct area weights, acts, output;
 	struct layers *layers; /* NULL: products */
-	struct device_buffer *acts, *output, *streams[MAX_MATRICES];
+	struct device_buffer *streams[MAX_MATRICES];
 	size_t acts_bytes, output_bytes;
 };
 
@@ -81,12 +81,16 @@ static enum svc_code check_plan(const struct products *products, const struct pl
 
 static enum svc_code make_buffers(struct products *products, struct svc_err *err)
 {
+	const struct products_options *o = &products->options;
 	struct device *d = products->device;
-	enum svc_code code =
-		device_buffer_new(d, DEVICE_DATA, products->acts_bytes, &products->acts, err);
+	size_t acts = (products->acts_bytes + PAGE - 1) / PAGE * PAGE;
+	void *memory = NULL;
+	enum svc_code code = o->memory(o->context, acts + products->output_bytes, &memory, err);
 	if (code == SVC_OK)
-		code = device_buffer_new(d, DEVICE_DATA, products->output_bytes, &products->output,
-					 err);
+		code = area_open(d, memory, acts, "activations", &products->acts, err);
+	if (code == SVC_OK)
+		code = area_open(d, (char *)memory + acts, products->output_bytes, "outputs",
+				 &products->output, err);
 	for (uint32_t i = 0; i < MAX_MATRICES && code == SVC_OK; i++)
 		code = device_buffer_new(d, DEVICE_INSTRUCTIONS,
 					 MANIFEST_MAX_WORDS * sizeof(uint32_t),
@@ -108,6 +112,7 @@ static enum svc_code make_layers(struct products *products, const struct plan *p
 		.logits_bytes = o->logits_bytes,
 		.page_bytes = o->page_bytes,
 		.limit_us = o->limit_us,
+		.memory = o->memory,
 		.beat = o->beat,
 		.context = o->context,
 	};
@@ -184,8 +189,8 @@ struct products *products_close(struct products *products)
 		return NULL;
 	for (uint32_t i = 0; i < MAX_MATRICES; i++)
 		device_buffer_free(products->streams[i]);
-	device_buffer_free(products->output);
-	device_buffer_free(products->acts);
+	area_close(&products->output);
+	area_close(&products->acts);
 	layers_close(products->layers);
 	area_close(&products->weights);
 	device_close(products->device);
@@ -194,9 +199,11 @@ struct products *products_close(struct products *products)
 	return NULL;
 }
 
-bool products_shares_weights(const struct products *products)
+bool products_in_place(const struct products *products)
 {
-	return products->weights.in_place;
+	return products->weights.in_place &&
+	       (products->layers ? layers_counts(products->layers).in_place
+				 : products->acts.in_place && products->output.in_place);
 }
 
 /* Rows [first, first + count) of the activations into the device's memory. */
@@ -205,13 +212,13 @@ static enum svc_code send_acts(struct products *products, const struct kernels_a
 {
 	uint32_t tokens = products->manifest->max_tokens, cols = acts->cols;
 	size_t groups = cols / KERNELS_GROUP;
-	uint8_t *to = device_buffer_memory(products->acts);
+	char *to = products->acts.base;
 	memcpy(to, acts->q16 + (size_t)first * cols, (size_t)count * cols * sizeof *acts->q16);
 	memcpy(to + steps_offset(tokens, cols), acts->dx + first * groups,
 	       count * groups * sizeof *acts->dx);
 	memcpy(to + sums_offset(tokens, cols), acts->sx + first * groups,
 	       count * groups * sizeof *acts->sx);
-	return device_sync(products->acts, DEVICE_TO, 0, acts_bytes(tokens, cols), err);
+	return area_send(&products->acts, 0, acts_bytes(tokens, cols), err);
 }
 
 /* The list of runs for `count` tokens; ret_bytes: of output, matrix after matrix. */
@@ -233,7 +240,7 @@ static enum svc_code make_runs(struct products *products, const struct engine_pr
 		runs[m] = (struct device_run){
 			products->streams[m],
 			kernel->stream.n_words,
-			{products->weights.buffer, products->acts, products->output}};
+			{products->weights.buffer, products->acts.buffer, products->output.buffer}};
 		code = device_sync(products->streams[m], DEVICE_TO, 0,
 				   kernel->stream.n_words * sizeof *words, err);
 		output += (size_t)products->manifest->max_tokens * matrix->rows * sizeof(float);
@@ -245,7 +252,7 @@ static enum svc_code make_runs(struct products *products, const struct engine_pr
 static void fetch_output(struct products *products, const struct engine_product *p, uint32_t first,
 			 uint32_t count)
 {
-	const char *from = device_buffer_memory(products->output);
+	const char *from = products->output.base;
 	float *to = p->y;
 	for (uint32_t m = 0; m < p->n_matrices; m++) {
 		size_t width = p->matrices[m].rows * sizeof(float);
@@ -270,7 +277,7 @@ static enum svc_code dispatch(struct products *products, const struct engine_pro
 	if (code == SVC_OK)
 		code = device_wait(products->device, o->limit_us, o->beat, o->context, err);
 	if (code == SVC_OK)
-		code = device_sync(products->output, DEVICE_FROM, 0, bytes, err);
+		code = area_fetch(&products->output, 0, bytes, err);
 	if (code == SVC_OK)
 		fetch_output(products, p, first, count);
 	return code;

@@ -5,6 +5,7 @@
 #pragma once
 #include <stdbool.h>
 
+#include "npu-worker/device/area.h"
 #include "npu-worker/device/device.h"
 #include "npu-worker/device/manifest.h"
 #include "npu-worker/engine/engine.h"
@@ -20,7 +21,8 @@ struct products_options {
 	size_t region_bytes;
 	void *pages, *logits; /* the segments of KV pages and logits, mapped shared and writable */
 	size_t pages_bytes, logits_bytes, page_bytes;
-	uint64_t limit_us; /* a dispatch may take */
+	uint64_t limit_us;   /* a dispatch may take */
+	area_memory *memory; /* called once */
 	void (*beat)(void *context);
 	void *context;
 };
@@ -36,7 +38,7 @@ struct products *products_close(struct products *products);
  * process with SVC_DEVICE's exit status: nothing that a hung device may still write can be freed.
  */
 struct engine_executor products_executor(struct products *products);
-/* The weights are the shared ones, not a copy. */
-bool products_shares_weights(const struct products *products);
+/* The device reads and writes the shared memory itself, not copies. */
+bool products_in_place(const struct products *products);
 /* NULL: products alone are on the device. */
 const struct layers *products_layers(const struct products *products);

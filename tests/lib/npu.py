@@ -24,7 +24,7 @@ def make_root():
         pytest.skip("NO NPU TESTS HERE: a Debian 13 root needs root and debootstrap")
     made = subprocess.run([XRT / "make-root"], capture_output=True, text=True, timeout=1800)
     assert made.returncode == 0, made.stderr[-3000:]
-    root, build = made.stdout.strip(), CACHE / "xrt-build"
+    root, build = made.stdout.strip(), XRT.parents[1] / "build/xrt"
     done = subprocess.run([XRT / "in-root", root, build, "/src/tests/xrt/build"], capture_output=True, text=True, timeout=1800)
     if done.returncode != 0 and "unshare" in done.stderr:
         pytest.skip("NO NPU TESTS HERE: no mount namespace: " + done.stderr.strip())

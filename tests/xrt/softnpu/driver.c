@@ -26,7 +26,7 @@ enum { MAX_FDS = 1024, MAX_HANDLES = 65536, POLL_US = 100 };
 
 static bool is_device[MAX_FDS];
 static int memory_of[MAX_HANDLES]; /* descriptor + 1 of a buffer's memory */
-static uint32_t weights;	   /* handle of the first buffer of a user's memory */
+static bool has_activations[MAX_HANDLES];
 static int npu = -1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -78,10 +78,10 @@ static int ask(struct wire_message *m, int fd, int *ret_fd)
 
 /* ---- memory */
 
-/* The file, and the place in it, behind an address of this process. */
-static int file_behind(uint64_t address, uint64_t bytes, uint64_t *ret_offset)
+/* The file, and the place in it, behind an address of this process. path[4097]. */
+static int file_behind(uint64_t address, uint64_t bytes, char *path, uint64_t *ret_offset)
 {
-	char line[4400], path[4097];
+	char line[4400];
 	int fd = -1;
 	FILE *maps = fopen("/proc/self/maps", "re");
 	while (maps && fd < 0 && fgets(line, sizeof line, maps)) {
@@ -103,13 +103,14 @@ static int file_behind(uint64_t address, uint64_t bytes, uint64_t *ret_offset)
 static int create_bo(struct amdxdna_drm_create_bo *c)
 {
 	struct wire_message m = {.op = WIRE_BO_NEW, .a = c->type, .b = c->size};
+	char path[4097] = "";
 	int fd = -1, status;
 	if (c->vaddr && !c->size) {
 		const struct amdxdna_drm_va_tbl *table = (const void *)(uintptr_t)c->vaddr;
 		m = (struct wire_message){.op = WIRE_BO_WRAP,
 					  .b = table->va_entries[0].len,
 					  .c = table->va_entries[0].vaddr};
-		fd = file_behind(m.c, m.b, &m.a);
+		fd = file_behind(m.c, m.b, path, &m.a);
 		if (fd < 0 || getenv("SOFTNPU_NO_USER_POINTERS"))
 			return -EOPNOTSUPP;
 		status = ask(&m, fd, NULL);
@@ -120,8 +121,8 @@ static int create_bo(struct amdxdna_drm_create_bo *c)
 			memory_of[m.a] = fd + 1;
 	}
 	c->handle = (uint32_t)m.a;
-	if (c->vaddr && !c->size && !weights)
-		weights = c->handle;
+	if (status == 0 && c->handle < MAX_HANDLES)
+		has_activations[c->handle] = strstr(path, "/activations-");
 	return status;
 }
 
@@ -221,20 +222,19 @@ static int get_info(const struct amdxdna_drm_get_info *g)
 	return 0;
 }
 
-/* To show that a missing sync is seen, SOFTNPU_DROP_SYNC leaves some out. products: to the device,
- * of the driver's memory; work: the same, but not what lies at its start; pages: to the device, of
- * the user's memory; from: from the device, of the user's memory. */
+/* To show that a missing sync is seen, SOFTNPU_DROP_SYNC leaves some out. activations: to the
+ * device, of that segment; positions: the same, but not what lies at its start; results: from the
+ * device, of the user's memory. */
 static bool is_dropped(const struct amdxdna_drm_sync_bo *s)
 {
 	const char *what = getenv("SOFTNPU_DROP_SYNC");
-	bool own = s->handle < MAX_HANDLES && memory_of[s->handle], to = !s->direction;
+	bool known = s->handle < MAX_HANDLES, from = s->direction;
+	bool activations = known && has_activations[s->handle] && !from;
 	if (!what)
 		return false;
-	return (strcmp(what, "products") == 0 && to && own) ||
-	       (strcmp(what, "work") == 0 && to && own && s->offset) ||
-	       (strcmp(what, "wraps") == 0 && to && !own && s->handle != weights && !s->offset) ||
-	       (strcmp(what, "pages") == 0 && to && !own && s->handle != weights) ||
-	       (strcmp(what, "from") == 0 && !to && !own);
+	return (strcmp(what, "activations") == 0 && activations) ||
+	       (strcmp(what, "positions") == 0 && activations && s->offset) ||
+	       (strcmp(what, "results") == 0 && from && known && !memory_of[s->handle]);
 }
 
 static int sync_bo(const struct amdxdna_drm_sync_bo *s)
