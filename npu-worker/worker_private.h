@@ -86,7 +86,7 @@ struct worker {
 	struct engine *engine;
 	struct segment weights;
 	struct segment activations; /* that an NPU reads and writes */
-	struct products *products; /* NULL: computing on the host */
+	struct products *products;  /* NULL: computing on the host */
 	uint32_t pages_per_sequence;
 	uint32_t page_cursor;
 	struct sequence *sequences; /* [n_slots] running here, in no order */
