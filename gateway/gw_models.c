@@ -66,7 +66,7 @@ static enum svc_code refresh(struct gateway *gateway, struct svc_err *err)
 {
 	static struct gw_model_list list;
 	struct gw_models *models = gateway->models;
-	const char *path = opt_string(gateway->svc->options, "models");
+	const char *path = opt_string(gateway->svc->options, "models-file");
 	const struct file_stamp stamp = file_stamp_of(path);
 	if (file_stamp_same(stamp, models->stamp))
 		return SVC_OK;
@@ -94,14 +94,15 @@ static void own_find(struct gateway *gateway)
 
 enum svc_code gw_models_open(struct gateway *gateway, struct svc_err *err)
 {
-	const char *path = opt_string(gateway->svc->options, "models");
+	const char *path = opt_string(gateway->svc->options, "models-file");
 	if (!*path)
 		return SVC_OK;
 	if (gateway->tls)
-		return svc_fail_param(err, SVC_BAD_CONFIG, "models",
-				      "--models and --tls-cert can't be had together, because a "
-				      "TLS connection can't be handed over: let a proxy in front "
-				      "end TLS (deploy/haproxy)");
+		return svc_fail_param(
+			err, SVC_BAD_CONFIG, "models-file",
+			"--models-file and --tls-cert can't be had together, because a "
+			"TLS connection can't be handed over: let a proxy in front "
+			"end TLS (deploy/haproxy)");
 	struct gw_models *models = calloc(1, sizeof *models);
 	if (!models)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");

@@ -1,10 +1,10 @@
-/* gateway/gw_models.h: several models at one address (--models FILE). Each model has a run of its
- * own, with its own gateways; a request that comes to a gateway of another run is handed over with
- * its connection. docs/models-serving.md tells why. Internal to gw_*.c. */
+/* gateway/gw_models.h: several models at one address (--models-file FILE). Each model has a run of
+ * its own, with its own gateways; a request that comes to a gateway of another run is handed over
+ * with its connection. docs/models-serving.md tells why. Internal to gw_*.c. */
 #pragma once
 #include "gateway/gw_state.h"
 
-/* Reads the file and opens the socket that others hand over to. Without --models: nothing. */
+/* Reads the file and opens the socket that others hand over to. Without --models-file: nothing. */
 enum svc_code gw_models_open(struct gateway *gateway, struct svc_err *err) SVC_CHECKED;
 void gw_models_close(struct gateway *gateway);
 /* At every tick: the file, and requests that wait for a gateway. */
@@ -20,7 +20,7 @@ struct gw_served {
 	const struct shm_run *run; /* NULL: there is none at this moment */
 	bool alias;
 };
-/* The listed models in the file's order; without --models the one that this run serves. */
+/* The listed models in the file's order; without --models-file the one that this run serves. */
 uint32_t gw_served_count(const struct gateway *gateway);
 struct gw_served gw_served_get(struct gateway *gateway, uint32_t index);
 /* Appends the member "models", each listed one's name with "ready" or what its run lacks; true:

@@ -96,7 +96,7 @@ void gw_serve_models(void *context, struct gw_http_exchange *exchange)
 	buf_free(&body);
 }
 
-/* The listed model of that name; without --models, this run's by its name or an alias. */
+/* The listed model of that name; without --models-file, this run's by its name or an alias. */
 static bool served_find(struct gateway *gateway, struct span name, struct gw_served *ret_served)
 {
 	for (uint32_t i = 0; i < gw_served_count(gateway); i++) {

@@ -39,7 +39,7 @@ static const struct opt options[] = {
 	 "names this server answers to (Host) beside loopback's own, comma-separated, or *"},
 	{"model-aliases", OPT_STRING, "", 0, 0, NULL,
 	 "other names that requests may have for the model, comma-separated, or * for any"},
-	{"models", OPT_STRING, "", 0, 0, NULL,
+	{"models-file", OPT_STRING, "", 0, 0, NULL,
 	 "file of several models and the runs that serve them, read again when it changes; empty: "
 	 "only this run's"},
 	{"access-log", OPT_BOOL, "false", 0, 0, NULL, "a log line for each answered request"},
@@ -403,7 +403,7 @@ static void limits_set(struct gateway *gateway)
 /* Where the port is claimed: gateways of all runs of one file of models share it. */
 static const char *port_folder(const struct svc *svc, char folder[PATH_MAX])
 {
-	const char *path = opt_string(svc->options, "models"), *slash = strrchr(path, '/');
+	const char *path = opt_string(svc->options, "models-file"), *slash = strrchr(path, '/');
 	if (!*path)
 		return svc->run.dir;
 	snprintf(folder, PATH_MAX, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");

@@ -15,8 +15,8 @@ struct reading {
 	unsigned lines[GW_MODELS_MAX];
 };
 
-#define wrong(reading, format, ...)                                                     \
-	svc_fail_param((reading)->err, SVC_BAD_CONFIG, "models", "%s line %u: " format, \
+#define wrong(reading, format, ...)                                                          \
+	svc_fail_param((reading)->err, SVC_BAD_CONFIG, "models-file", "%s line %u: " format, \
 		       (reading)->path, (reading)->line, ##__VA_ARGS__)
 
 static struct span word_next(struct span *rest)
@@ -169,10 +169,10 @@ enum svc_code gw_models_load(const char *path, struct gw_model_list *ret_list, s
 	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof text);
 	enum svc_code code = SVC_OK;
 	if (len < 0)
-		code = svc_fail_errno(err, __func__, "cannot read --models %s", path);
+		code = svc_fail_errno(err, __func__, "cannot read --models-file %s", path);
 	else if (len > (ssize_t)GW_MODEL_FILE_MAX)
-		code = svc_fail_param(err, SVC_BAD_CONFIG, "models", "%s has more than %u bytes",
-				      path, GW_MODEL_FILE_MAX);
+		code = svc_fail_param(err, SVC_BAD_CONFIG, "models-file",
+				      "%s has more than %u bytes", path, GW_MODEL_FILE_MAX);
 	if (fd >= 0)
 		close(fd);
 	if (code == SVC_OK)

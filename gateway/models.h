@@ -1,4 +1,4 @@
-/* gateway/models.h: the file that says which models are served by which run: --models FILE.
+/* gateway/models.h: the file that says which models are served by which run: --models-file FILE.
  *
  *   NAME  RUN-DIRECTORY [unlisted]     requests with this model go to that run
  *   NAME  = OTHER                      another name for a model of this file

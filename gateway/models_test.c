@@ -85,7 +85,7 @@ static void test_mistakes_are_named(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		assert_int_equal(read_text(rows[i].text), SVC_BAD_CONFIG);
 		assert_non_null(strstr(err.msg, rows[i].said));
-		assert_string_equal(err.param, "models");
+		assert_string_equal(err.param, "models-file");
 	}
 }
 

@@ -1,4 +1,4 @@
-"""Several models at one address (--models): each has a pipeline without a model and gateways of its own, all on one port.
+"""Several models at one address (--models-file): each has a pipeline without a model and gateways of its own, all on one port.
 The kernel gives a connection to any of the gateways, so every test asks often enough that both ways are gone: served where it
 came, and handed over."""
 
@@ -47,7 +47,7 @@ class Run:
         with log:
             self.gateways[instance] = subprocess.Popen(
                 [BUILD / "bin/lockstep-gateway", "--run-dir", self.dir, "--instance", str(instance), "--port", str(self.group.port),
-                 "--models", self.group.models, *self.group.options], stderr=log)
+                 "--models-file", self.group.models, *self.group.options], stderr=log)
         until(lambda: self.is_ready(instance), 20, "a gateway")
 
     def is_ready(self, instance):
@@ -340,6 +340,6 @@ def test_a_bad_file_changes_nothing(group):
 def test_a_bad_file_at_start_is_refused(tmp_path):
     with group_of() as group:
         group.write("tiny\n")
-        done = subprocess.run([BUILD / "bin/lockstep-gateway", "--run-dir", group.runs[0].dir, "--port", "0", "--models", group.models],
+        done = subprocess.run([BUILD / "bin/lockstep-gateway", "--run-dir", group.runs[0].dir, "--port", "0", "--models-file", group.models],
                               capture_output=True, text=True, timeout=20)
         assert done.returncode == 78 and "line 1: behind tiny stands its run directory" in done.stderr
