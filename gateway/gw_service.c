@@ -252,6 +252,7 @@ static void vocab_look(struct gateway *gateway)
 		       &err) == SVC_OK) {
 		gateway->has_vocab = true;
 		gateway->limits.tools = gateway->vocab.tools;
+		gateway->limits.call_tokens = vocab_call_tokens_of(&gateway->vocab);
 		gateway->limits.thinks = gateway->vocab.thinks;
 		return;
 	}

@@ -11,7 +11,7 @@ static const char think_open[] = "<think>", think_close[] = "</think>";
 
 static void text_say(struct gw_speech *speech, char byte, struct gw_said *said)
 {
-	if (speech->trimming && byte == '\n')
+	if ((speech->trimming && byte == '\n') || byte == *GW_MARK)
 		return;
 	speech->trimming = false;
 	speech->said |= !speech->reasoning;
@@ -118,7 +118,7 @@ static void skip_begin(struct gw_speech *speech, size_t n, enum gw_speech_state 
 static void name_feed(struct gw_speech *speech, char byte, struct gw_said *said)
 {
 	const struct gw_tool_form *form = gw_tool_form_of(speech->tools);
-	if (byte != '"') {
+	if (byte != form->middle[0]) {
 		if (speech->n_name < GW_TOOL_NAME_MAX)
 			speech->name[speech->n_name++] = byte;
 		return;
@@ -126,8 +126,10 @@ static void name_feed(struct gw_speech *speech, char byte, struct gw_said *said)
 	call_say(speech, said);
 	speech->depth = 0;
 	speech->in_string = speech->escaped = false;
-	/* The quote is the first byte of what lies between name and arguments. */
-	skip_begin(speech, strlen(form->middle) - 1, SPEECH_ARGUMENTS);
+	/* The first byte of what lies between name and arguments was it; a call's id lies there
+	 * between two marks. */
+	skip_begin(speech, strlen(form->middle) - 1 + (form->has_ids ? GW_CALL_ID_LETTERS + 1 : 0),
+		   SPEECH_ARGUMENTS);
 }
 
 static void arguments_feed(struct gw_speech *speech, char byte, struct gw_said *said)
@@ -204,6 +206,9 @@ void gw_speech_feed(struct gw_speech *speech, struct span bytes, struct gw_said 
 
 void gw_speech_end(struct gw_speech *speech, struct gw_said *said)
 {
+	/* A call that was cut before its name is no text. */
+	if (speech->n_held && speech->held[0] == *GW_MARK)
+		speech->n_held = 0;
 	for (uint32_t i = 0; i < speech->n_held; i++)
 		text_say(speech, speech->held[i], said);
 	speech->n_held = 0;

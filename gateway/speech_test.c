@@ -64,6 +64,23 @@ static void test_calls(void **state)
 	       VOCAB_TOOLS_MISTRAL, false, false, "f({})g({})");
 	expect("{\"name\": \"f\", \"parameters\": {\"a\": {}}}", VOCAB_TOOLS_LLAMA3, false, false,
 	       "f({\"a\": {}})");
+	/* Control tokens, as they stand in an answer; their names as text are text. */
+	expect("\xFF[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]",
+	       VOCAB_TOOLS_MISTRAL_LIST, false, false, "f({})g({})");
+	expect("Hm\xFF [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", VOCAB_TOOLS_MISTRAL_SPACED,
+	       false, false, "C:Hm f({\"a\": 1})");
+	expect("\xFF"
+	       "f\xFF{}\xFFg\xFF{\"a\": \"}\"}",
+	       VOCAB_TOOLS_MISTRAL_ARGS, false, false, "f({})g({\"a\": \"}\"})");
+	expect("So\xFF"
+	       "f\xFF"
+	       "abcdef123\xFF{}\xFFg\xFF"
+	       "000000000\xFF{",
+	       VOCAB_TOOLS_MISTRAL_IDS, false, false, "C:So f({})g({)");
+	expect("[TOOL_CALLS]f[ARGS]{}", VOCAB_TOOLS_MISTRAL_ARGS, false, false,
+	       "C:[TOOL_CALLS]f[ARGS]{} ");
+	/* Cut before a name. */
+	expect("a\xFF[{\"na", VOCAB_TOOLS_MISTRAL_LIST, false, false, "C:a ");
 	/* Only what begins the answer is a call there. */
 	expect("So: {\"name\": \"f\", \"parameters\": {}}", VOCAB_TOOLS_LLAMA3, false, false,
 	       "C:So: {\"name\": \"f\", \"parameters\": {}} ");

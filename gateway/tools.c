@@ -7,19 +7,25 @@
 
 static const struct gw_tool_form forms[VOCAB_TOOLS_COUNT] = {
 	/* Hermes and Qwen; also for templates that know no tools, which are told of this form. */
-	[VOCAB_TOOLS_NONE] = {"<tool_call>\n{\"name\": \"",
-			      "\", \"arguments\": ", "}\n</tool_call>",
-			      "\n<tool_call>\n{\"name\": \"", "", sizeof "<tool_call>" - 1, true},
-	[VOCAB_TOOLS_HERMES] = {"<tool_call>\n{\"name\": \"",
-				"\", \"arguments\": ", "}\n</tool_call>",
-				"\n<tool_call>\n{\"name\": \"", "", sizeof "<tool_call>" - 1, true},
+	[VOCAB_TOOLS_NONE] = {"<tool_call>\n{\"name\": \"", "\", \"arguments\": ",
+			      "}\n</tool_call>", "\n<tool_call>\n{\"name\": \"", "",
+			      sizeof "<tool_call>" - 1, true, false},
+	[VOCAB_TOOLS_HERMES] = {"<tool_call>\n{\"name\": \"", "\", \"arguments\": ",
+				"}\n</tool_call>", "\n<tool_call>\n{\"name\": \"", "",
+				sizeof "<tool_call>" - 1, true, false},
 	[VOCAB_TOOLS_LLAMA3] = {"{\"name\": \"", "\", \"parameters\": ", "}", NULL, "",
-				sizeof "{\"name\": \"" - 1, false},
+				sizeof "{\"name\": \"" - 1, false, false},
 	[VOCAB_TOOLS_MISTRAL] = {"[{\"name\": \"", "\", \"arguments\": ", "}", ", {\"name\": \"",
-				 "]", sizeof "[{\"name\": \"" - 1, false},
+				 "]", sizeof "[{\"name\": \"" - 1, false, false},
 	/* Templates that show tools in a way of their own: what most models were shown as JSON. */
 	[VOCAB_TOOLS_OTHER] = {"{\"name\": \"", "\", \"arguments\": ", "}", NULL, "",
-			       sizeof "{\"name\": \"" - 1, false},
+			       sizeof "{\"name\": \"" - 1, false, false},
+	[VOCAB_TOOLS_MISTRAL_LIST] = {GW_MARK "[{\"name\": \"", "\", \"arguments\": ", "}",
+				      ", {\"name\": \"", "]", 1, true, false},
+	[VOCAB_TOOLS_MISTRAL_SPACED] = {GW_MARK " [{\"name\": \"", "\", \"arguments\": ", "}",
+					", {\"name\": \"", "]", 1, true, false},
+	[VOCAB_TOOLS_MISTRAL_ARGS] = {GW_MARK, GW_MARK, "", GW_MARK, "", 1, true, false},
+	[VOCAB_TOOLS_MISTRAL_IDS] = {GW_MARK, GW_MARK, "", GW_MARK, "", 1, true, true},
 };
 
 const struct gw_tool_form *gw_tool_form_of(enum vocab_tools tools)
@@ -50,6 +56,29 @@ static enum svc_code arguments_put(struct gr_writer *writer, const json_t *tools
 	return code;
 }
 
+/* Text of a form, in which each mark is that token. */
+static void marked_put(struct buf *out, const char *text, int32_t token)
+{
+	for (;;) {
+		size_t n = strcspn(text, GW_MARK);
+		if (n)
+			gr_put_literal(out, (struct span){text, n});
+		if (text[n] == 0)
+			break;
+		buf_print(out, " <[%d]> ", token);
+		text += n + 1;
+	}
+}
+
+/* What lies between the name and the arguments. */
+static void middle_put(struct buf *out, const struct gw_tool_use *use,
+		       const struct gw_tool_form *form)
+{
+	if (form->has_ids)
+		buf_print(out, " <[%d]> [0-9A-Za-z]{%u} ", use->tokens.call_id, GW_CALL_ID_LETTERS);
+	marked_put(out, form->middle, use->tokens.args);
+}
+
 /* The rule `call`: name, arguments, end; of the tools that may be called. */
 static enum svc_code call_put(struct gr_writer *writer, const struct gw_tool_use *use,
 			      const struct gw_tool_form *form, struct svc_err *err)
@@ -63,14 +92,11 @@ static enum svc_code call_put(struct gr_writer *writer, const struct gw_tool_use
 		if (use->choice == GW_TOOL_NAMED && strcmp(name, use->name) != 0)
 			continue;
 		code = arguments_put(writer, use->tools, i, err);
-		struct buf head = {0};
-		buf_print(&head, "%s%s", name, form->middle);
 		buf_print(&call, any ? " | " : "");
-		gr_put_literal(&call, (struct span){head.ptr, head.len});
+		gr_put_literal(&call, span_of(name));
+		middle_put(&call, use, form);
 		buf_print(&call, " arguments-%zu ", i);
 		gr_put_literal(&call, span_of(form->end));
-		call.failed |= head.failed;
-		buf_free(&head);
 		any = true;
 	}
 	buf_print(&writer->out, "call ::= ");
@@ -89,7 +115,7 @@ static void calls_put(struct buf *out, const struct gw_tool_use *use,
 	buf_print(out, "calls ::= call ");
 	if (several) {
 		buf_print(out, "(");
-		gr_put_literal(out, span_of(form->next));
+		marked_put(out, form->next, use->tokens.calls);
 		buf_print(out, " call){0,%u} ", GW_CALLS_MAX - 1);
 	}
 	gr_put_literal(out, span_of(form->close));
@@ -108,6 +134,15 @@ static size_t matched(const char *trigger, size_t n, char byte)
 		if (memcmp(text + n + 1 - length, trigger, length) == 0)
 			return length;
 	return 0;
+}
+
+/* A control token can't be mistaken for text. */
+static void text_to_mark_put(struct buf *out, const struct gw_tool_use *use,
+			     const struct gw_tool_form *form)
+{
+	buf_print(out, "text-0 ::= \"\" | . text-0 | ");
+	marked_put(out, form->first, use->tokens.calls);
+	buf_print(out, " calls\n");
 }
 
 /* Rules text-0 to text-N: as much of the trigger has been read. A text may end anywhere. */
@@ -154,14 +189,17 @@ enum svc_code gw_tools_put(struct gr_writer *writer, const struct gw_tool_use *u
 		return code;
 	calls_put(out, use, form);
 	if (use->choice == GW_TOOL_AUTO && !content) {
-		text_put(out, form);
+		if (*form->first == *GW_MARK)
+			text_to_mark_put(out, use, form);
+		else
+			text_put(out, form);
 		buf_print(out, "root ::= text-0\n");
 		return SVC_OK;
 	}
 	buf_print(out, "root ::= ");
 	if (use->choice == GW_TOOL_AUTO)
 		buf_print(out, "content | ");
-	gr_put_literal(out, span_of(form->first));
+	marked_put(out, form->first, use->tokens.calls);
 	buf_print(out, " calls\n");
 	return SVC_OK;
 }

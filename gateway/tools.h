@@ -10,6 +10,10 @@
 #define GW_TOOLS_MAX 128u
 #define GW_CALLS_MAX 16u /* of one answer */
 
+/* A control token in the texts below, as it stands in an answer (SMP_TEXT_MARK): [TOOL_CALLS], in
+ * `middle` [ARGS]. */
+#define GW_MARK "\xFF"
+
 /* first NAME middle ARGUMENTS end (next NAME middle ARGUMENTS end)* close */
 struct gw_tool_form {
 	const char *first, *middle, *end;
@@ -17,7 +21,9 @@ struct gw_tool_form {
 	const char *close;
 	size_t trigger; /* bytes of `first` that only begin a call */
 	bool anywhere;	/* a call may follow text; else it begins the answer */
+	bool has_ids;	/* NAME is followed by [CALL_ID] and GW_CALL_ID_LETTERS letters */
 };
+#define GW_CALL_ID_LETTERS 9u
 
 /* NULL for VOCAB_TOOLS_COUNT: no calls. */
 const struct gw_tool_form *gw_tool_form_of(enum vocab_tools tools);
@@ -31,6 +37,7 @@ struct gw_tool_use {
 	const char *name; /* GW_TOOL_NAMED */
 	bool single;	  /* parallel_tool_calls: false */
 	enum vocab_tools form;
+	struct vocab_call_tokens tokens; /* those of the form are there */
 };
 
 /* Adds the rule `root`: calls, and for GW_TOOL_AUTO text or calls; text is the rule `content` if

@@ -161,6 +161,7 @@ enum svc_code gr_compile(struct span text, struct gr_grammar **ret_grammar, stru
 		code = draft_compile(&draft, root, grammar, err);
 	if (code == SVC_OK)
 		code = gr_analyse(grammar, &draft, err);
+	grammar->names_tokens = draft.names_tokens;
 	draft_clear(&draft);
 	if (code != SVC_OK) {
 		gr_free(grammar);

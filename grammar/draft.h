@@ -35,6 +35,7 @@ struct draft {
 	uint32_t *index; /* rule + 1 by the hash of its name; 0: empty */
 	uint32_t index_bits;
 	bool full; /* a limit or memory: nothing more is added */
+	bool names_tokens;
 };
 
 /* All of these are harmless once `full` is set. */

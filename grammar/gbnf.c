@@ -197,6 +197,38 @@ static enum svc_code group_read(struct reader *reader, struct draft_part *ret_pa
 	return code;
 }
 
+void gr_token_code(uint32_t id, char ret_code[GR_TOKEN_CODE_BYTES])
+{
+	const unsigned char code[GR_TOKEN_CODE_BYTES] = {
+		0xFF, (unsigned char)(id >> 16), (unsigned char)(id >> 8), (unsigned char)id};
+	memcpy(ret_code, code, sizeof code);
+}
+
+bool gr_is_text(struct span bytes)
+{
+	return bytes.len == 0 || !memchr(bytes.ptr, 0xFF, bytes.len);
+}
+
+/* <[ID]> */
+static enum svc_code token_read(struct reader *reader, struct draft_part *ret_part)
+{
+	char code[GR_TOKEN_CODE_BYTES];
+	struct span rest = {reader->text.ptr + reader->at, reader->text.len - reader->at};
+	uint32_t id = 0;
+	size_t n = 2;
+	if (rest.len < n || rest.ptr[1] != '[')
+		return wrong(reader, "expected <[ID]>: a token's number");
+	for (; n < rest.len && rest.ptr[n] >= '0' && rest.ptr[n] <= '9' && id <= GR_TOKEN_MAX; n++)
+		id = 10 * id + (uint32_t)(rest.ptr[n] - '0');
+	if (n == 2 || id > GR_TOKEN_MAX || rest.len - n < 2 || memcmp(rest.ptr + n, "]>", 2) != 0)
+		return wrong(reader, "expected <[ID]>: a token's number");
+	reader->at += n + 2;
+	gr_token_code(id, code);
+	reader->draft->names_tokens = true;
+	*ret_part = draft_bytes(reader->draft, (struct span){code, sizeof code});
+	return SVC_OK;
+}
+
 static enum svc_code item_read(struct reader *reader, struct draft_part *ret_part)
 {
 	static const struct draft_range all = {0, CHAR_LAST};
@@ -208,6 +240,8 @@ static enum svc_code item_read(struct reader *reader, struct draft_part *ret_par
 		return class_read(reader, ret_part);
 	case '(':
 		return group_read(reader, ret_part);
+	case '<':
+		return token_read(reader, ret_part);
 	case '.':
 		reader->at++;
 		*ret_part = draft_class(reader->draft, &all, 1);

@@ -33,11 +33,20 @@ struct gr_state {
 
 #define GR_NONE UINT32_MAX
 
+/* One token by its number, in the text form <[ID]>: what steers a model has no bytes of its own, so
+ * it stands in the language as bytes that no text has. */
+#define GR_TOKEN_CODE_BYTES 4u
+#define GR_TOKEN_MAX	    0xFFFFFFu
+void gr_token_code(uint32_t id, char ret_code[GR_TOKEN_CODE_BYTES]);
+/* False for what could only be part of such a code: tokens of single bytes must not spell one. */
+bool gr_is_text(struct span bytes);
+
 struct gr_grammar {
 	struct gr_state *states;
 	struct gr_edge *edges;
 	uint32_t *starts; /* [n_rules]: each rule's first state */
 	uint32_t n_states, n_edges, n_rules, root;
+	bool names_tokens;    /* <[ID]> is somewhere in it */
 	uint8_t classes[256]; /* bytes of one class have the same edges everywhere */
 	uint32_t n_classes;
 };

@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 /* cmocka wants the above first. */
@@ -363,6 +364,34 @@ static void test_stripped_space(void **state)
 	close_grammar(&fixture);
 }
 
+/* A token by its number is none of the texts that look like it. */
+static void test_named_tokens(void **state)
+{
+	(void)state;
+	struct fixture fixture;
+	char code[GR_TOKEN_CODE_BYTES];
+	open_grammar(&fixture, "root ::= . * <[70000]> \"a\" <[0]>?");
+	assert_true(fixture.guide && gr_seq_push(&fixture.seq, span_of("<[70000]>")));
+	gr_token_code(70001, code);
+	assert_false(gr_seq_push(&fixture.seq, (struct span){code, sizeof code}));
+	gr_token_code(70000, code);
+	assert_false(gr_is_text((struct span){code, sizeof code}) || !gr_is_text(span_of("\xFE")));
+	assert_true(gr_seq_push(&fixture.seq, (struct span){code, sizeof code}));
+	assert_false(gr_seq_push(&fixture.seq, span_of("b")));
+	assert_true(gr_seq_push(&fixture.seq, span_of("a")) && gr_seq_ends(&fixture.seq));
+	gr_token_code(0, code);
+	assert_true(gr_seq_push(&fixture.seq, (struct span){code, sizeof code}));
+	assert_false(gr_seq_reads(&fixture.seq));
+	close_grammar(&fixture);
+	static const char *const wrong[] = {"<",    "<[",    "<[]>",	    "<[1]",
+					    "<[1>", "<[x]>", "<[16777216]>"};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		char text[64];
+		snprintf(text, sizeof text, "root ::= %s", wrong[i]);
+		refused(text, "a token's number");
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -371,6 +400,7 @@ int main(void)
 		cmocka_unit_test(test_deep_brackets),	     cmocka_unit_test(test_masks_are_exact),
 		cmocka_unit_test(test_depth_has_an_end),     cmocka_unit_test(test_tail_calls),
 		cmocka_unit_test(test_pool_is_a_cache),	     cmocka_unit_test(test_stripped_space),
+		cmocka_unit_test(test_named_tokens),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,16 +18,23 @@ struct smp_guides {
 	void *data;
 };
 
-/* A token's text as it enters an answer; a damaged vocabulary's tokens have none. */
-static struct span piece_of(const struct smp_vocab *vocab, uint32_t id)
+/* A token's text as it enters an answer, or its code for what has no text; a damaged vocabulary's
+ * tokens have none. */
+static struct span piece_of(const struct smp_vocab *vocab, uint32_t id,
+			    char code[GR_TOKEN_CODE_BYTES])
 {
 	struct span none = {"", 0};
-	if (id >= vocab->n_tokens || vocab->flags[id] & SMP_TOKEN_CONTROL)
+	if (id >= vocab->n_tokens)
 		return none;
+	if (vocab->flags[id] & SMP_TOKEN_CONTROL) {
+		gr_token_code(id, code);
+		return (struct span){code, GR_TOKEN_CODE_BYTES};
+	}
 	uint32_t begin = vocab->offsets[id], end = vocab->offsets[id + 1];
 	if (begin > end || end > vocab->n_bytes || end - begin > vocab->max_piece_bytes)
 		return none;
-	return (struct span){vocab->bytes + begin, end - begin};
+	struct span piece = {vocab->bytes + begin, end - begin};
+	return gr_is_text(piece) ? piece : none;
 }
 
 enum svc_code smp_guides_open(const struct smp_vocab *vocab, uint32_t n_vocab,
@@ -35,17 +42,20 @@ enum svc_code smp_guides_open(const struct smp_vocab *vocab, uint32_t n_vocab,
 {
 	struct smp_guides *guides = calloc(1, sizeof *guides);
 	struct span *pieces = malloc((n_vocab + (size_t)1) * sizeof *pieces);
-	if (!guides || !pieces) {
+	char(*codes)[GR_TOKEN_CODE_BYTES] = malloc((n_vocab + (size_t)1) * sizeof *codes);
+	if (!guides || !pieces || !codes) {
 		free(guides);
 		free(pieces);
+		free(codes);
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for grammars");
 	}
 	for (uint32_t id = 0; id < n_vocab; id++)
-		pieces[id] = piece_of(vocab, id);
+		pieces[id] = piece_of(vocab, id, codes[id]);
 	guides->n_vocab = n_vocab;
 	TAILQ_INIT(&guides->entries);
 	enum svc_code code = gr_trie_open(pieces, n_vocab, &guides->trie, err);
 	free(pieces);
+	free(codes);
 	if (code != SVC_OK) {
 		free(guides);
 		return code;

@@ -99,7 +99,8 @@ enum svc_code smp_seq_mask(struct smp_seq *seq, const uint32_t **ret_allowed,
 
 struct smp_event {
 	struct span text; /* released by this token, whole UTF-8 characters, often empty; until the
-			     next push */
+			     next push. SMP_TEXT_MARK (text.h) for a control token that the grammar
+			     asked for */
 	enum body_finish finish; /* FINISH_NONE, FINISH_STOP or FINISH_LENGTH */
 	int32_t stop_id;	 /* the end or stop token that ended the answer, else -1 */
 	int32_t stop_index;	 /* the stop string that ended it, else -1 */

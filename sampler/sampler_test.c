@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "sampler/counts.h"
+#include "sampler/guides.h"
 #include "sampler/philox.h"
 #include "sampler/sampler.h"
 
@@ -336,6 +337,41 @@ static void works_are_checked(void **state)
 	assert_null(smp_seq_free(NULL));
 }
 
+/* A control token that the grammar asks for is a mark in the text; byte tokens that spell its code
+ * are none of it. */
+static void a_named_token_is_a_mark(void **state)
+{
+	(void)state;
+	struct words words;
+	struct request request;
+	struct smp_guides *guides = NULL;
+	struct smp_seq *seq;
+	struct smp_event event;
+	const uint32_t *allowed = NULL;
+	words_fill(&words);
+	request_fill(&request, &words.vocab, 32);
+	words.bytes[words.offsets[8]] = '\xFF'; /* was "b" */
+	request.spec.grammar = span_of("root ::= \"a\"+ <[5]> <[69]>? .*");
+	assert_int_equal(smp_guides_open(&words.vocab, N_VOCAB, &guides, NULL), SVC_OK);
+	request.spec.guides = guides;
+	assert_int_equal(smp_seq_open(&request.spec, &seq, NULL), SVC_OK);
+	assert_int_equal(smp_push(seq, 7, &event, NULL), SVC_OK); /* "a": may begin "aab\nab" */
+	assert_int_equal(event.text.len, 0);
+	assert_int_equal(smp_seq_mask(seq, &allowed, NULL), SVC_OK);
+	assert_int_equal(allowed[0] & 0x3FF, 1u << 5 | 1u << 7);
+	assert_int_equal(smp_push(seq, 8, &event, NULL), SVC_CORRUPT);
+	assert_int_equal(smp_push(seq, 5, &event, NULL), SVC_OK);
+	assert_true(span_is(event.text, "a\xFF") && event.finish == FINISH_NONE);
+	assert_int_equal(smp_push(seq, 0, &event, NULL), SVC_OK);
+	assert_true(span_is(event.text, "🦙"));
+	assert_int_equal(smp_push(seq, 5, &event, NULL), SVC_CORRUPT);
+	/* 69 is an end token: it ends the answer, whatever the grammar calls it. */
+	assert_int_equal(smp_push(seq, 69, &event, NULL), SVC_OK);
+	assert_true(event.finish == FINISH_STOP && event.stop_id == 69);
+	smp_seq_free(seq);
+	smp_guides_free(guides);
+}
+
 /* Counts against counting the text anew. */
 static void counts_are_what_stands_in_the_window(void **state)
 {
@@ -387,6 +423,7 @@ int main(void)
 		cmocka_unit_test(refused_push_changes_nothing),
 		cmocka_unit_test(damaged_bodies_are_refused),
 		cmocka_unit_test(works_are_checked),
+		cmocka_unit_test(a_named_token_is_a_mark),
 		cmocka_unit_test(counts_are_what_stands_in_the_window),
 		cmocka_unit_test(philox_known_answers),
 	};

@@ -180,12 +180,25 @@ enum svc_code smp_seq_mask(struct smp_seq *seq, const uint32_t **ret_allowed, st
 	return SVC_OK;
 }
 
+/* A control token that the answer's grammar asks for: in the language it is its code. */
+static bool token_steers(const struct smp_seq *seq, int32_t token, bool ends)
+{
+	return seq->grammar.guide && !ends && (uint32_t)token < seq->vocab->n_tokens &&
+	       seq->vocab->flags[token] & SMP_TOKEN_CONTROL;
+}
+
 /* Moves the grammar on. Only what a mask forbids can fail. */
 static enum svc_code grammar_push(struct smp_seq *seq, int32_t token, struct span piece, bool ends,
 				  struct svc_err *err)
 {
+	char code[GR_TOKEN_CODE_BYTES];
 	if (!seq->grammar.guide)
 		return SVC_OK;
+	if (token_steers(seq, token, ends)) {
+		gr_token_code((uint32_t)token, code);
+		piece = (struct span){code, sizeof code};
+	} else if (!gr_is_text(piece))
+		piece.len = 0;
 	bool may =
 		ends ? gr_seq_ends(&seq->grammar) : piece.len && gr_seq_push(&seq->grammar, piece);
 	if (!may)
@@ -220,7 +233,10 @@ enum svc_code smp_push(struct smp_seq *seq, int32_t token, struct smp_event *ret
 	bool may_stop = seq->n_made >= seq->params.num.min_tokens;
 	bool complete = seq->grammar.guide && !gr_seq_reads(&seq->grammar);
 	smp_text_next(&seq->text);
-	event.stop_index = smp_text_feed(&seq->text, shown, may_stop);
+	if (token_steers(seq, token, ends))
+		smp_text_mark(&seq->text);
+	else
+		event.stop_index = smp_text_feed(&seq->text, shown, may_stop);
 	bool last = ends || complete || seq->n_made == seq->limit;
 	if (event.stop_index < 0 && last)
 		event.stop_index = smp_text_end(&seq->text, may_stop);

@@ -156,6 +156,15 @@ int smp_text_feed(struct smp_text *text, struct span bytes, bool may_stop)
 	return -1;
 }
 
+void smp_text_mark(struct smp_text *text)
+{
+	const char mark = SMP_TEXT_MARK;
+	if (text->utf8.n)
+		(void)pending_replace(text, false);
+	(void)emit(text, &mark, 1, false);
+	text->n_released = text->n_out;
+}
+
 int smp_text_end(struct smp_text *text, bool may_stop)
 {
 	int stop = text->utf8.n ? pending_replace(text, may_stop) : -1;

@@ -51,6 +51,12 @@ void smp_text_next(struct smp_text *text);
  * bytes is text like any other. */
 int smp_text_feed(struct smp_text *text, struct span bytes, bool may_stop);
 
+/* A control token within the text, which the answer's reader must see: SMP_TEXT_MARK, a byte that
+ * no text has. It ends what was incomplete or held back. Once per token, instead of smp_text_feed.
+ */
+#define SMP_TEXT_MARK '\xFF'
+void smp_text_mark(struct smp_text *text);
+
 /* The answer ends: an incomplete sequence becomes U+FFFD, what was held back is released. Returns
  * as smp_text_feed. */
 int smp_text_end(struct smp_text *text, bool may_stop);

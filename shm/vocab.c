@@ -13,8 +13,12 @@ enum vocab_tools vocab_tools_of(struct span template_text)
 		return VOCAB_TOOLS_NONE;
 	if (has(template_text, "<tool_call>"))
 		return VOCAB_TOOLS_HERMES;
+	if (has(template_text, "[TOOL_CALLS]") && has(template_text, "[ARGS]"))
+		return has(template_text, "[CALL_ID]") ? VOCAB_TOOLS_MISTRAL_IDS
+						       : VOCAB_TOOLS_MISTRAL_ARGS;
 	if (has(template_text, "[TOOL_CALLS]"))
-		return VOCAB_TOOLS_MISTRAL;
+		return has(template_text, "[TOOL_CALLS] [") ? VOCAB_TOOLS_MISTRAL_SPACED
+							    : VOCAB_TOOLS_MISTRAL_LIST;
 	if (has(template_text, "\"parameters\":") || has(template_text, "python_tag"))
 		return VOCAB_TOOLS_LLAMA3;
 	return VOCAB_TOOLS_OTHER;
@@ -192,4 +196,33 @@ unsigned vocab_token_flags(const struct vocab *vocab, int32_t id)
 bool vocab_is_end(const struct vocab *vocab, int32_t id)
 {
 	return (vocab_token_flags(vocab, id) & VOCAB_END) != 0;
+}
+
+static int32_t control_find(const struct vocab *vocab, const char *name)
+{
+	for (uint32_t id = 0; id < vocab->n_tokens; id++)
+		if (vocab->flags[id] & VOCAB_CONTROL &&
+		    span_is(vocab_token(vocab, (int32_t)id), name))
+			return (int32_t)id;
+	return -1;
+}
+
+struct vocab_call_tokens vocab_call_tokens_of(const struct vocab *vocab)
+{
+	return (struct vocab_call_tokens){.calls = control_find(vocab, "[TOOL_CALLS]"),
+					  .args = control_find(vocab, "[ARGS]"),
+					  .call_id = control_find(vocab, "[CALL_ID]")};
+}
+
+enum vocab_tools vocab_tools_with(enum vocab_tools tools, const struct vocab_call_tokens *tokens)
+{
+	bool has_args = tokens->calls >= 0 && tokens->args >= 0;
+	bool there = true;
+	if (tools == VOCAB_TOOLS_MISTRAL_LIST || tools == VOCAB_TOOLS_MISTRAL_SPACED)
+		there = tokens->calls >= 0;
+	else if (tools == VOCAB_TOOLS_MISTRAL_ARGS)
+		there = has_args;
+	else if (tools == VOCAB_TOOLS_MISTRAL_IDS)
+		there = has_args && tokens->call_id >= 0;
+	return there ? tools : VOCAB_TOOLS_MISTRAL;
 }

@@ -37,8 +37,12 @@ enum vocab_tools {
 	VOCAB_TOOLS_NONE = 0, /* it knows no tools */
 	VOCAB_TOOLS_HERMES,   /* <tool_call>{"name", "arguments"}</tool_call> */
 	VOCAB_TOOLS_LLAMA3,   /* {"name", "parameters"} */
-	VOCAB_TOOLS_MISTRAL,  /* [TOOL_CALLS] [{"name", "arguments"}, ...] */
+	VOCAB_TOOLS_MISTRAL,  /* [{"name", "arguments"}, ...]: without the control tokens below */
 	VOCAB_TOOLS_OTHER,    /* some other way */
+	VOCAB_TOOLS_MISTRAL_LIST,   /* [TOOL_CALLS][{"name", "arguments"}, ...] */
+	VOCAB_TOOLS_MISTRAL_SPACED, /* [TOOL_CALLS] [{"name", "arguments"}, ...] */
+	VOCAB_TOOLS_MISTRAL_ARGS,   /* [TOOL_CALLS]name[ARGS]arguments ... */
+	VOCAB_TOOLS_MISTRAL_IDS,    /* [TOOL_CALLS]name[CALL_ID]id[ARGS]arguments ... */
 	VOCAB_TOOLS_COUNT
 };
 
@@ -111,3 +115,11 @@ struct span vocab_token(const struct vocab *vocab, int32_t id);
 /* enum vocab_flag; 0 for ids out of range. */
 unsigned vocab_token_flags(const struct vocab *vocab, int32_t id);
 bool vocab_is_end(const struct vocab *vocab, int32_t id);
+
+/* The control tokens that Mistral's calls are made of; -1: the vocabulary has none of that name. */
+struct vocab_call_tokens {
+	int32_t calls, args, call_id;
+};
+struct vocab_call_tokens vocab_call_tokens_of(const struct vocab *vocab);
+/* The form itself if its control tokens are there, else VOCAB_TOOLS_MISTRAL. */
+enum vocab_tools vocab_tools_with(enum vocab_tools tools, const struct vocab_call_tokens *tokens);

@@ -110,6 +110,43 @@ static void a_changing_mapping_is_survived(void **state)
 	free(blob);
 }
 
+/* Mistral's forms, by what a template mentions, and by what the vocabulary has. */
+static void forms_of_calls(void **state)
+{
+	(void)state;
+	static const uint32_t starts[] = {0, 12, 24, 30, 39};
+	static const uint8_t kinds[] = {VOCAB_ADDED, VOCAB_CONTROL, VOCAB_CONTROL, VOCAB_CONTROL};
+	struct vocab_parts own = parts;
+	struct vocab vocab;
+	own.offsets = starts;
+	own.bytes = "[TOOL_CALLS][TOOL_CALLS][ARGS][CALL_ID]";
+	own.flags = kinds;
+	size_t size = vocab_size(&own);
+	void *blob = malloc(size);
+	vocab_write(&own, blob);
+	assert_int_equal(vocab_open(blob, size, &vocab, NULL), SVC_OK);
+	struct vocab_call_tokens there = vocab_call_tokens_of(&vocab), none = {-1, -1, -1};
+	assert_true(there.calls == 1 && there.args == 2 && there.call_id == 3);
+	free(blob);
+	static const struct {
+		const char *text;
+		enum vocab_tools form;
+	} templates[] = {
+		{"tools [TOOL_CALLS][", VOCAB_TOOLS_MISTRAL_LIST},
+		{"tools [TOOL_CALLS] [", VOCAB_TOOLS_MISTRAL_SPACED},
+		{"tools [TOOL_CALLS] [ARGS]", VOCAB_TOOLS_MISTRAL_ARGS},
+		{"tools [TOOL_CALLS] [CALL_ID] [ARGS]", VOCAB_TOOLS_MISTRAL_IDS},
+		{"[TOOL_CALLS]", VOCAB_TOOLS_NONE},
+	};
+	for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+		enum vocab_tools form = vocab_tools_of(span_of(templates[i].text));
+		assert_int_equal(form, templates[i].form);
+		assert_int_equal(vocab_tools_with(form, &there), form);
+		assert_int_equal(vocab_tools_with(form, &none),
+				 form == VOCAB_TOOLS_NONE ? VOCAB_TOOLS_NONE : VOCAB_TOOLS_MISTRAL);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -117,6 +154,7 @@ int main(void)
 		cmocka_unit_test(limits_are_refused),
 		cmocka_unit_test(no_byte_is_trusted),
 		cmocka_unit_test(a_changing_mapping_is_survived),
+		cmocka_unit_test(forms_of_calls),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

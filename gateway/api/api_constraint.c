@@ -237,7 +237,11 @@ static enum svc_code grammar_check(struct gw_reading *reading, const struct buf 
 		return gw_wrong(reading, "", "its grammar has more than %u bytes", GR_TEXT_MAX);
 	enum svc_code code =
 		gr_compile((struct span){text->ptr, text->len}, &grammar, reading->err);
+	bool steers = grammar && grammar->names_tokens;
 	gr_free(grammar);
+	if (steers && reading->constraint.bound == GW_BOUND_GRAMMAR)
+		return gw_wrong(reading, reading->constraint.param,
+				"a request's grammar may not name tokens (<[ID]>)");
 	return code;
 }
 

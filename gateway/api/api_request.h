@@ -61,6 +61,7 @@ struct gw_api_limits {
 	uint32_t ctx;
 	uint32_t max_choices;	/* n times prompts */
 	enum vocab_tools tools; /* what the model's chat template shows */
+	struct vocab_call_tokens call_tokens;
 	bool thinks;
 	bool strict; /* unknown parameters are refused */
 	bool trust_request_template;
@@ -120,6 +121,7 @@ struct gw_request {
 	bool stored;		    /* the answer is kept for previous_response_id */
 	bool instructed;	    /* the first message is this response's instructions */
 	char previous[GW_ID_BYTES]; /* previous_response_id, or "" */
+	char *settings;		    /* gw_responses_settings; freed with the request */
 	/* Private. */
 	struct arena arena;
 	json_t *json;

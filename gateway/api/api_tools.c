@@ -118,6 +118,7 @@ enum svc_code gw_tools_check(struct gw_reading *reading)
 		reading->tools = NULL;
 	request->calls = reading->tools != NULL;
 	request->tools = reading->template_text ? vocab_tools_of(own) : reading->limits->tools;
+	request->tools = vocab_tools_with(request->tools, &reading->limits->call_tokens);
 	return SVC_OK;
 }
 
@@ -127,6 +128,7 @@ enum svc_code gw_tools_build(struct gw_reading *reading, struct gr_writer *write
 					.choice = reading->tool_choice,
 					.name = reading->tool_name,
 					.single = !reading->parallel_calls,
-					.form = reading->request->tools};
+					.form = reading->request->tools,
+					.tokens = reading->limits->call_tokens};
 	return gw_tools_put(writer, &use, content, reading->err);
 }
