@@ -52,6 +52,12 @@ static size_t stops_bytes(const struct gw_request *request)
 	return bytes;
 }
 
+/* With its end. */
+static size_t settings_bytes(const struct gw_request *request)
+{
+	return request->settings ? strlen(request->settings) + 1 : 0;
+}
+
 static void plan_generation(const struct admission *admission, size_t sizes[REGION_COUNT])
 {
 	const struct gw_request *request = admission->request;
@@ -105,7 +111,7 @@ static enum svc_code plan_make(const struct admission *admission, uint32_t choic
 	sizes[REGION_STOP] = stops_bytes(request);
 	sizes[REGION_STOP_IDS] = 4 * request->n_stop_ids;
 	sizes[REGION_BIAS] = sizeof(struct body_bias) * request->n_biases;
-	sizes[REGION_META] = GW_SHAPE_BYTES;
+	sizes[REGION_META] = GW_SHAPE_BYTES + settings_bytes(request);
 	sizes[REGION_GRAMMAR] = request->grammar.len;
 	if (request->endpoint == GW_EMBEDDINGS)
 		plan_vector(admission, sizes);
@@ -186,12 +192,18 @@ static void stops_write(struct gateway *gateway, struct body *body,
 	}
 }
 
-static void shape_write(struct gateway *gateway, struct body *body, const struct gw_shape *shape)
+static void shape_write(struct gateway *gateway, struct body *body, const struct gw_shape *shape,
+			const struct gw_request *request)
 {
+	size_t bytes = settings_bytes(request);
 	struct buf text = {.limit = GW_SHAPE_BYTES - 1};
 	gw_shape_print(&text, shape);
 	/* With its end: blocks are used again without being cleared. */
 	region_write(gateway, body, REGION_META, text.ptr, text.failed ? 0 : text.len + 1);
+	char *meta =
+		body_region(&gateway->svc->run, body, REGION_META, GW_SHAPE_BYTES + bytes, NULL);
+	if (meta && bytes)
+		memcpy(meta + GW_SHAPE_BYTES, request->settings, bytes);
 	buf_free(&text);
 }
 
@@ -228,7 +240,7 @@ static void body_fill(const struct admission *admission, uint32_t choice, struct
 	body->params = params_of(admission, choice);
 	region_write(gateway, body, REGION_TEXT, text.ptr, text.len);
 	stops_write(gateway, body, request);
-	shape_write(gateway, body, &admission->call->shape);
+	shape_write(gateway, body, &admission->call->shape, request);
 	region_write(gateway, body, REGION_STOP_IDS, request->stop_ids, 4 * request->n_stop_ids);
 	_Static_assert(sizeof(struct gw_bias) == sizeof(struct body_bias), "the same pair");
 	region_write(gateway, body, REGION_BIAS, request->biases,

@@ -12,7 +12,6 @@ struct gw_shape {
 };
 
 /* Appends the JSON: with its terminator at most GW_SHAPE_BYTES. */
-#define GW_SHAPE_BYTES 384u
 void gw_shape_print(struct buf *out, const struct gw_shape *shape);
 /* Model, fingerprint and id are the caller's to set. SVC_CORRUPT if it isn't what gw_shape_print
  * wrote. */

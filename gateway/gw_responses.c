@@ -186,7 +186,9 @@ static enum svc_code request_read(const struct gateway *gateway, const json_t *b
 	(*ret_request)->instructed = json_is_string(json_object_get(body, "instructions"));
 	snprintf((*ret_request)->previous, sizeof(*ret_request)->previous, "%s",
 		 previous ? previous : "");
-	return SVC_OK;
+	(*ret_request)->settings = gw_responses_settings(body);
+	return (*ret_request)->settings ? SVC_OK
+					: svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 }
 
 void gw_serve_responses(void *context, struct gw_http_exchange *exchange)

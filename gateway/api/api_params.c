@@ -315,6 +315,7 @@ struct gw_request *gw_request_free(struct gw_request *request)
 	arena_free(&request->arena);
 	free(request->chat_text);
 	free(request->grammar_text);
+	free(request->settings);
 	free(request);
 	return NULL;
 }

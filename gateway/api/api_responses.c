@@ -192,6 +192,8 @@ enum svc_code gw_responses_read(const json_t *body, bool strict, const json_t *b
 	if (code == SVC_OK)
 		code = fixed_check(body, err);
 	if (code == SVC_OK)
+		code = gw_responses_metadata_check(body, err);
+	if (code == SVC_OK)
 		code = format_read(body, chat, err);
 	if (code == SVC_OK)
 		code = tools_read(body, chat, err);

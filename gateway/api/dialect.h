@@ -107,3 +107,7 @@ enum svc_code gw_ollama_embed_read(const json_t *body, bool strict, json_t **ret
 /* before: the conversation so far (an array), or NULL. */
 enum svc_code gw_responses_read(const json_t *body, bool strict, const json_t *before,
 				json_t **ret_chat, struct svc_err *err) SVC_CHECKED;
+/* responses_settings.c: the members of a request that was read which its response shows, as the
+ * text of a JSON object; the caller frees it. NULL: no memory. */
+char *gw_responses_settings(const json_t *body);
+enum svc_code gw_responses_metadata_check(const json_t *body, struct svc_err *err) SVC_CHECKED;

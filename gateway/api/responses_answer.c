@@ -103,11 +103,14 @@ static void settings_print(const struct gw_render *render, const struct gw_view 
 		buf_print(out, "\"%s\"", render->meta->previous);
 	else
 		buf_span(out, span_of("null"));
-	buf_print(out,
-		  ",\"store\":%s,\"instructions\":null,\"metadata\":{},\"tools\":[],"
-		  "\"tool_choice\":\"auto\",\"parallel_tool_calls\":false,"
-		  "\"text\":{\"format\":{\"type\":\"text\"}},\"truncation\":\"disabled\"",
+	buf_print(out, ",\"store\":%s,\"truncation\":\"disabled\"",
 		  render->meta->stored ? "true" : "false");
+	/* The members of an object with braces around them. */
+	struct span own = view->settings;
+	if (own.len > 2) {
+		buf_span(out, span_of(","));
+		buf_span(out, (struct span){own.ptr + 1, own.len - 2});
+	}
 }
 
 /* The response as it stands: in progress (all NULL), it shows neither items nor usage. */

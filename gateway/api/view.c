@@ -29,6 +29,16 @@ static struct span stop_find(const struct shm_run *run, const struct body *body,
 	return (struct span){NULL, 0};
 }
 
+static struct span settings_find(const struct shm_run *run, const struct body *body)
+{
+	size_t bytes = 0;
+	const char *meta = body_region(run, body, REGION_META, 0, &bytes);
+	if (!meta || bytes <= GW_SHAPE_BYTES)
+		return (struct span){"", 0};
+	meta += GW_SHAPE_BYTES;
+	return (struct span){meta, strnlen(meta, bytes - GW_SHAPE_BYTES)};
+}
+
 enum svc_code gw_view_open(const struct shm_run *run, const struct body *body, bool ended,
 			   struct gw_view *ret_view, struct svc_err *err)
 {
@@ -59,6 +69,7 @@ enum svc_code gw_view_open(const struct shm_run *run, const struct body *body, b
 	    (uint64_t)view.n_prompt + view.n_tokens > ids_bytes / sizeof *view.ids ||
 	    view.n_tokens > ends_bytes / sizeof *view.ends || view.n_scored > view.n_prompt)
 		return svc_fail(err, SVC_CORRUPT, __func__, "the request's body is damaged");
+	view.settings = settings_find(run, body);
 	view.temperature = body->params.temperature;
 	view.top_p = body->params.top_p;
 	view.max_tokens = body->params.max_tokens;

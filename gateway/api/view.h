@@ -11,6 +11,8 @@
 #include "shm/run.h"
 
 #define GW_TOP_MAX 20u
+/* REGION_META: the shape (gw_meta.h), and from here on what the answer repeats of its request. */
+#define GW_SHAPE_BYTES 384u
 
 struct gw_view {
 	const int32_t *ids;   /* [n_prompt + n_tokens] */
@@ -25,6 +27,7 @@ struct gw_view {
 	float temperature, top_p;
 	enum body_finish finish;
 	bool tokenized;		    /* n_prompt is final */
+	struct span settings;	    /* a JSON object's text; empty: none */
 	struct span stop;	    /* the stop string that ended it; ptr NULL: none did */
 	uint64_t first_us, last_us; /* CLOCK_MONOTONIC of the first and the last logits */
 };

@@ -249,6 +249,39 @@ def test_responses_form(client, model):
     jsonschema.validate(json.loads(answer.output_text), PERSON)
 
 
+def test_responses_repeat_their_request(server, client, model):
+    """Tools, choice, form, instructions and the rest stand in the answer as OpenAI's do: whole, in the stream, and when it is fetched."""
+    form = {"format": {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}}
+    tools = [{"type": "function", "name": "f", "description": "d", "parameters": {"type": "object", "properties": {}}},
+             {"type": "function", "name": "g", "parameters": None, "strict": True}]
+    ask = dict(model=model, input="Who?", max_output_tokens=3, instructions="Say \"yes\"\n\u00e4", metadata={"a": "b\u0001", "c": ""}, user="u",
+               safety_identifier="s", prompt_cache_key="k", **GREEDY)
+    asked = [{"tools": tools, "tool_choice": "none", "parallel_tool_calls": False}, {"tools": tools, "tool_choice": {"type": "function", "name": "f"}},
+             {"text": form, "previous_response_id": None}, {"tools": None, "text": None, "tool_choice": None, "parallel_tool_calls": None}]
+    for more in asked:
+        answer = client.responses.create(**ask, **more)
+        shown = answer.to_dict()
+        assert shown["tools"] == [{**tool, "parameters": tool["parameters"], "strict": True} for tool in more.get("tools") or []]
+        assert shown["tool_choice"] == (more.get("tool_choice") or "auto")
+        assert shown["parallel_tool_calls"] == (more.get("parallel_tool_calls") is not False)
+        assert shown["text"] == (more.get("text") or {"format": {"type": "text"}})
+        assert all(shown[name] == ask[name] for name in ("instructions", "metadata", "user", "safety_identifier", "prompt_cache_key"))
+        assert (shown["temperature"], shown["max_output_tokens"], shown["truncation"]) == (0, 3, "disabled")
+        assert client.responses.retrieve(answer.id).to_dict() == shown
+        for event in client.responses.create(**ask, **more, stream=True):
+            if event.type in ("response.created", "response.in_progress", "response.incomplete", "response.completed"):
+                own = event.response.to_dict()
+                assert {**own, **{name: shown[name] for name in ("id", "created_at", "status", "output", "usage", "incomplete_details")}} == shown
+    plain = client.responses.create(model=model, input="a", max_output_tokens=1)
+    assert (plain.instructions, plain.metadata, plain.tools, plain.tool_choice) == (None, {}, [], "auto")
+
+
+@pytest.mark.parametrize("metadata", [[], "a", {"a": 1}, {"a": "x" * 513}, {"x" * 65: "a"}, {str(i): "a" for i in range(17)}])
+def test_metadata_has_limits(server, model, metadata):
+    answer = server.request("POST", "/v1/responses", {"model": model, "input": "a", "metadata": metadata})
+    assert answer.status == 400 and answer.json["error"]["param"] == "metadata", answer.data
+
+
 @pytest.mark.parametrize("more, param", [
     ({"tools": [{"type": "web_search"}]}, "tools"), ({"tools": ITEMS, "tool_choice": {"type": "file_search"}}, "tool_choice"),
     ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0]"), ({"input": [{"type": "reasoning", "summary": []}]}, "input[0]"),
