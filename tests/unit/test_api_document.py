@@ -1,18 +1,121 @@
-"""docs/api.md names every parameter of the gateway's table, and no other."""
+"""docs/api.md and docs/openapi.json name every parameter of the gateway's table, with its range and default, every error code
+with its status, and no other; docs/surfaces.md every member of the other forms."""
 
+import json
 import pathlib
 import re
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[2]
+TEXT = (ROOT / "docs/api.md").read_text()
+ENDPOINTS = {"GW_CHAT": "/v1/chat/completions", "GW_COMPLETIONS": "/v1/completions", "GW_EMBEDDINGS": "/v1/embeddings"}
+INT_MAX = 2 ** 31 - 1
+
+
+def source(name):
+    return (ROOT / name).read_text()
+
+
+def section(name):
+    return re.search(rf"## {name}\n(.*?)(?:\n## |\Z)", TEXT, re.S)[1]
+
+
+def rows(text):
+    """Cells of a section's table, the names in the first one taken apart."""
+    for line in text.splitlines():
+        if line.startswith("| `"):
+            cells = [cell.strip() for cell in line.strip()[1:-1].split(" | ")]
+            yield re.findall(r"`(\w+)`", cells[0]), cells[1:]
+
+
+def table():
+    return re.search(r"params\[\] = \{(.*?)\n\};", source("gateway/api/api_params.c"), re.S)[1]
+
+
+def numbers():
+    """(name, endpoints, low, high, default) of every parameter that is a number."""
+    found = re.findall(r'\b(?:INT|REAL|LOCAL)\(\s*"(\w+)", ([\w |]+), (?:KIND_INT, )?\w+,\s*([-\w.]+), ([-\w.]+), ([-\w.]+)\)', table())
+    return [(name, where, float(low), INT_MAX if high == "INT_MAX_D" else float(high), float(default))
+            for name, where, low, high, default in found]
 
 
 def test_every_parameter_is_documented():
-    source = (ROOT / "gateway/api/api_params.c").read_text()
-    table = re.search(r"params\[\] = \{(.*?)\n\};", source, re.S)[1]
-    names = set(re.findall(r'\b(?:BOOL|INT|REAL|LOCAL|CUSTOM|IGNORED|REFUSED)\(\s*"(\w+)"', table))
+    names = set(re.findall(r'\b(?:BOOL|INT|REAL|LOCAL|CUSTOM|IGNORED|REFUSED)\(\s*"(\w+)"', table()))
     assert len(names) > 50
-    text = (ROOT / "docs/api.md").read_text()
-    section = re.search(r"## Parameters\n(.*?)\n## ", text, re.S)[1]
-    assert names - set(re.findall(r"`(\w+)`", section)) == set()
-    first_cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
-    assert {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)} - names == set()
+    text = section("Parameters")
+    assert names - set(re.findall(r"`(\w+)`", text)) == set()
+    assert {name for own, _ in rows(text) for name in own} - names == set()
+
+
+def written(cell):
+    """(low, high or None) of "0 to 2", "-1 to 2^31-1", "1 …"."""
+    cell = cell.replace("−", "-").replace("2³¹-1", str(INT_MAX))
+    low, high = re.match(r"(-?[\d.]+) (?:to (-?[\d.]+)|…)", cell).groups()
+    return float(low), float(high) if high else None
+
+
+def test_ranges_and_defaults_are_the_tables():
+    assert len(numbers()) > 15
+    documented = [(name, cells) for own, cells in rows(section("Parameters")) for name in own]
+    for name, where, low, high, default in numbers():
+        of = {"GW_CHAT": "chat", "GW_COMPLETIONS": "completions"}.get(where, "")
+        cells = [cells for own, cells in documented if own == name and of in cells[0]]
+        assert cells, name
+        for where_cell, range_cell, default_cell in cells:
+            if name in ("max_completion_tokens", "best_of"):  # said in words: like another one
+                continue
+            # max_tokens stands once for both, with completions' 0 in brackets.
+            own_low, own_high = written(range_cell)
+            assert own_low == low or "completions: 0" in range_cell, (name, range_cell)
+            assert own_high == high or (own_high is None and high >= 65535), (name, range_cell)
+            if re.fullmatch(r"-?[\d.]+", default_cell):
+                # -1 is how the table says: not given.
+                assert float(default_cell) == (0 if name == "top_logprobs" and default == -1 else default), (name, default_cell)
+
+
+def test_the_machines_document_has_the_same_ranges():
+    document = json.loads(source("docs/openapi.json"))
+    compared = 0
+    for name, where, low, high, default in numbers():
+        wheres = ["GW_CHAT", "GW_COMPLETIONS"] if where == "GENERATE" else [where]
+        for path in [ENDPOINTS[each] for each in wheres if each in ENDPOINTS]:
+            own = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"][name]
+            assert (own["minimum"], own["maximum"]) == (low, high), (path, name, own)
+            assert own.get("default", default) == default, (path, name, own)
+            compared += 1
+    assert compared > 25
+
+
+def sent_codes():
+    """{code: statuses} of everything that can stand in an error object."""
+    codes = {}
+    for name, status in re.findall(r'\[SVC_\w+\] = \{"(\w+)", [^,]+, (\d+),', source("base/err.c")):
+        codes.setdefault(name, set()).add(int(status))
+    del codes["ok"]
+    codes["model_not_found"] = codes["not_found"]
+    for path in (ROOT / "gateway/http").glob("*.c"):
+        for status, name in re.findall(r'struct gw_http_fault \w+ = \{\s*(\d{3}),\s*"(\w+)"', path.read_text()):
+            codes.setdefault(name, set()).add(int(status))
+    return codes
+
+
+def test_every_error_code_is_documented_with_its_status():
+    codes, documented = sent_codes(), {}
+    assert len(codes) > 40 and codes["request_too_large"] == {413}
+    for line in section("Errors").splitlines():
+        match = re.match(r"\| (\d{3}) \| ([^|]+) \|", line)
+        for name in re.findall(r"`(\w+)`", match[2]) if match else []:
+            documented.setdefault(name, set()).add(int(match[1]))
+    assert documented == codes
+
+
+@pytest.mark.parametrize("name, members", [("gateway/api/api_anthropic.c", "gw_anthropic_members"),
+                                           ("gateway/api/api_ollama.c", "gw_ollama_options"),
+                                           ("gateway/api/api_responses.c", "gw_responses_members")])
+def test_the_other_forms_members_are_documented(name, members):
+    own = re.search(rf"{members}\[\w+\] = \{{(.*?)\n\}};", source(name), re.S)[1]
+    names = re.findall(r'\{"(\w+)",', own)
+    assert len(names) > 15
+    known = set(re.findall(r"[`.](\w+)", source("docs/surfaces.md")))
+    assert [each for each in names if each not in known] == []
