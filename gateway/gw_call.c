@@ -84,6 +84,7 @@ void gw_call_enter(struct gateway *gateway, struct gw_call *call, struct gw_http
 	struct gw_meta *meta = &call->shape.meta;
 	id_make(gateway, call, meta->id);
 	call->exchange = exchange;
+	call->trace = gw_trace_begin(gateway, exchange);
 	gw_http_exchange_set_user(exchange, call);
 	LIST_INSERT_HEAD(&gateway->calls, call, link);
 	gateway->n_calls++;
@@ -122,6 +123,7 @@ static void slots_leave(struct gateway *gateway, struct gw_call *call, bool canc
 
 void gw_call_end(struct gateway *gateway, struct gw_call *call, enum svc_code result, bool cancel)
 {
+	gw_trace_end(gateway, call, result);
 	slots_leave(gateway, call, cancel);
 	gateway->metrics.results[result]++;
 	gw_histogram_add(&gateway->metrics.whole, svc_now_us() - call->arrived_us);

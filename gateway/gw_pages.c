@@ -254,6 +254,18 @@ static void handed_print(const struct gw_models *models, struct buf *out)
 	gw_value_print(out, "lockstep_taken_in_total", "", models->taken);
 }
 
+static void spans_print(const struct gateway *gateway, struct buf *out)
+{
+	const struct gw_otlp_counts counts = gw_otlp_counts(gateway->otlp);
+	gw_metric_print(out, GW_COUNTER, "lockstep_otlp_spans_total",
+			"Spans for the trace collector (--otlp-endpoint).");
+	gw_value_print(out, "lockstep_otlp_spans_total", "result=\"sent\"", counts.sent);
+	gw_value_print(out, "lockstep_otlp_spans_total", "result=\"dropped\"", counts.dropped);
+	gw_metric_print(out, GW_COUNTER, "lockstep_otlp_failures_total",
+			"Messages that the trace collector didn't take.");
+	gw_value_print(out, "lockstep_otlp_failures_total", "", counts.failures);
+}
+
 void gw_serve_metrics(void *context, struct gw_http_exchange *exchange)
 {
 	const struct gateway *gateway = context;
@@ -263,6 +275,7 @@ void gw_serve_metrics(void *context, struct gw_http_exchange *exchange)
 	for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
 		figure_print(gateway, &figures[i], &page);
 	gw_metrics_print(&page, &gateway->metrics);
+	spans_print(gateway, &page);
 	http_print(gateway, &page);
 	if (gateway->models)
 		handed_print(gateway->models, &page);

@@ -42,6 +42,8 @@ static const struct opt options[] = {
 	{"models-file", OPT_STRING, "", 0, 0, NULL,
 	 "file of several models and the runs that serve them, read again when it changes; empty: "
 	 "only this run's"},
+	{"otlp-endpoint", OPT_STRING, "", 0, 0, NULL,
+	 "collector for traces, http://HOST[:PORT][/PATH] (OTLP, JSON); empty: none are made"},
 	{"access-log", OPT_BOOL, "false", 0, 0, NULL, "a log line for each answered request"},
 	{"keep-alive-s", OPT_REAL, "10", 0.05, 3600, NULL,
 	 "a waiting event stream gets a comment line this often (s)"},
@@ -90,6 +92,7 @@ void gw_serve(struct gateway *gateway, struct gw_http_exchange *exchange, enum g
 		code = gw_admit(gateway, exchange, request_take, &key, err);
 	gw_request_free(request_take);
 	if (code != SVC_OK) {
+		gw_trace_refused(gateway, exchange, code);
 		result_note(gateway, code);
 		gw_reply_error_later(exchange, err, wait_us);
 	}
@@ -321,12 +324,14 @@ static bool drain(struct svc *svc)
 	gateway->draining = true;
 	if (!answered)
 		return false;
+	bool told = !gateway->otlp || gw_otlp_flush(gateway->otlp);
 	if (!gateway->closing_us) {
 		gw_http_server_drain(gateway->server, false);
 		gateway->closing_us = svc_now_us();
 		return false;
 	}
-	return counts.connections == 0 || svc_now_us() - gateway->closing_us > LAST_WORDS_US;
+	return (counts.connections == 0 && told) ||
+	       svc_now_us() - gateway->closing_us > LAST_WORDS_US;
 }
 
 /* ---- start and stop ---- */
@@ -454,6 +459,7 @@ static void stop(struct svc *svc)
 	gateway->server = gw_http_server_free(gateway->server);
 	gw_detached_forget(gateway);
 	gw_models_close(gateway);
+	gateway->otlp = gw_otlp_free(gateway->otlp);
 	gw_access_close(gateway);
 	svc_hint_flush(svc);
 	if (gateway->claim_fd >= 0)
@@ -484,6 +490,8 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	vocab_look(gateway);
 	gw_ready_look(gateway);
 	enum svc_code code = gw_access_open(gateway, err);
+	if (code == SVC_OK)
+		code = gw_trace_open(gateway, err);
 	if (code == SVC_OK)
 		code = listen_start(gateway, err);
 	if (code != SVC_OK)

@@ -13,6 +13,7 @@
 #include "gateway/http/http_server.h"
 #include "gateway/metrics.h"
 #include "gateway/models.h"
+#include "gateway/otlp.h"
 #include "gateway/route.h"
 #include "services/service.h"
 #include "shm/body.h"
@@ -29,6 +30,14 @@ struct gw_choice {
 	struct gw_spoken spoken;
 };
 
+/* The trace that a call's spans belong to, if they are kept. */
+struct gw_trace {
+	struct gw_trace_context context;
+	unsigned char span[GW_SPAN_ID_BYTES]; /* of the request */
+	bool kept, has_parent;
+	const char *route; /* static */
+};
+
 struct gw_call {
 	LIST_ENTRY(gw_call) link;
 	struct gw_http_exchange *exchange;
@@ -39,6 +48,7 @@ struct gw_call {
 	bool streaming;				/* the stream's head is written */
 	bool keyed;				/* came with an Idempotency-Key */
 	uint64_t account;			/* who asked; see struct gw_who */
+	struct gw_trace trace;
 	uint32_t n_choices;
 	struct gw_choice choices[];
 };
@@ -97,6 +107,7 @@ struct gateway {
 	struct gw_metrics metrics;
 	struct gw_watch *watch;	  /* gw_status.h */
 	struct gw_models *models; /* gw_models.h; NULL: this run's is the only one */
+	struct gw_otlp *otlp;	  /* NULL: no spans are kept */
 };
 
 /* gw_admit.c: a request becomes slots and a call. SVC_BUSY: the queue is full. */
@@ -144,6 +155,16 @@ bool gw_slot_evict(struct gateway *gateway);
 bool gw_slot_is_mine(const struct gateway *gateway, uint32_t slot);
 /* Slots that are neither free nor done. */
 uint32_t gw_slots_busy(const struct gateway *gateway);
+
+/* gw_trace.c: how long what took, as spans and histograms. */
+enum svc_code gw_trace_open(struct gateway *gateway, struct svc_err *err) SVC_CHECKED;
+/* The request of the exchange begins. */
+struct gw_trace gw_trace_begin(const struct gateway *gateway, struct gw_http_exchange *exchange);
+/* The call ends; its slots are still its own. */
+void gw_trace_end(struct gateway *gateway, const struct gw_call *call, enum svc_code result);
+/* A request that never became a call. */
+void gw_trace_refused(struct gateway *gateway, struct gw_http_exchange *exchange,
+		      enum svc_code result);
 
 /* gw_ready.c: is there an instance of each role? */
 void gw_ready_look(struct gateway *gateway);

@@ -117,4 +117,11 @@ void gw_metrics_print(struct buf *out, const struct gw_metrics *metrics)
 			   "Between two tokens of a request.", &metrics->between_tokens);
 	gw_histogram_print(out, "lockstep_request_seconds",
 			   "From the request's arrival to its end.", &metrics->whole);
+	gw_histogram_print(out, "lockstep_queue_seconds",
+			   "From the request's arrival to a worker's first look at it.",
+			   &metrics->queue);
+	gw_histogram_print(out, "lockstep_prefill_seconds",
+			   "From a worker's first look to the first logits.", &metrics->prefill);
+	gw_histogram_print(out, "lockstep_decode_seconds", "From the first logits to the last.",
+			   &metrics->decode);
 }

@@ -21,6 +21,7 @@ struct gw_metrics {
 	uint64_t prompt_tokens, answer_tokens;
 	uint64_t events, keep_alives, resumed;
 	struct gw_histogram first_token, between_tokens, whole;
+	struct gw_histogram queue, prefill, decode; /* of each choice */
 };
 
 void gw_histogram_add(struct gw_histogram *histogram, uint64_t us);

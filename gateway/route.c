@@ -30,6 +30,12 @@ static const struct gw_route *route_find(const struct gw_router *router,
 	return NULL;
 }
 
+const char *gw_route_path(const struct gw_router *router, const struct gw_http_request *request)
+{
+	const struct gw_route *route = route_find(router, request);
+	return route ? route->path : "";
+}
+
 /* "GET, HEAD, OPTIONS" for a path; "" if no route has it. */
 static void allowed_print(const struct gw_router *router, struct span path, struct buf *out)
 {

@@ -25,6 +25,8 @@ struct gw_router {
 bool gw_route_refuse(const struct gw_router *router, struct gw_http_exchange *exchange);
 /* Is it served without an API key? */
 bool gw_route_is_open(const struct gw_router *router, struct gw_http_exchange *exchange);
+/* The path of the route that serves the request, as in the table; "" if there is none. */
+const char *gw_route_path(const struct gw_router *router, const struct gw_http_request *request);
 /* After gw_route_refuse has said no. */
 void gw_route_serve(const struct gw_router *router, void *context,
 		    struct gw_http_exchange *exchange);

@@ -87,6 +87,8 @@ static bool load(struct worker *worker, struct sequence *sequence)
 	struct shm_run *run = &worker->svc->run;
 	struct body *body = sequence->body;
 	size_t bytes = 0;
+	if (atomic_load(&body->began_us) == 0)
+		atomic_store(&body->began_us, svc_now_us());
 	sequence->n_prompt = atomic_load(&body->n_prompt);
 	sequence->n_known = body_n_ids(run, body);
 	sequence->n_kv = atomic_load_explicit(&body->n_kv, memory_order_acquire);

@@ -211,6 +211,7 @@ static void copy_lines(const struct body *old, struct body *copy, const struct c
 	CARRY(worker);
 	CARRY(n_cached);
 	CARRY(first_us);
+	CARRY(began_us);
 	CARRY(last_us);
 	/* Possibly ahead of n_tokens: then the stage is SAMPLE, and the sampler stores them anew.
 	 */

@@ -283,7 +283,8 @@ struct body {
 	 * it writes the next position's KV and the other logits row. */
 	_Atomic uint32_t ahead;
 	_Atomic uint64_t first_us, last_us; /* CLOCK_MONOTONIC of the first and last logits */
-	uint8_t pad4[24];
+	_Atomic uint64_t began_us;	    /* when an npu-worker took it first */
+	uint8_t pad4[16];
 	/* Sampler's line. */
 	_Atomic uint32_t n_tokens; /* generated and committed; what is below is immutable */
 	_Atomic uint32_t n_out;	   /* bytes released */

@@ -125,6 +125,7 @@ static const uint32_t layout[] = {
 	AT(body, row),
 	AT(body, worker),
 	AT(body, n_cached),
+	AT(body, began_us),
 	AT(body, ahead),
 	AT(body, n_tokens),
 	AT(body, n_out),
