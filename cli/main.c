@@ -14,7 +14,7 @@ static const struct cli_command commands[] = {
 	{"restart", "restarts a role's instances, one after the other", cli_restart},
 	{"trace", "where a token's time goes: a table, a file for a timeline viewer", cli_trace},
 	{"bench", "tokens per second, in process or through a server", cli_bench},
-	{"model", "inspect, verify or convert a model", cli_model},
+	{"model", "list, fetch, inspect, verify or convert models", cli_model},
 	{"verify", "where and why two executions differ", cli_verify},
 };
 

