@@ -111,10 +111,14 @@ static struct way way_of(struct gateway *gateway, const struct gw_choice *choice
 	if (gw_choice_see(gateway, choice, &seen, &ignored) != SVC_OK)
 		return (struct way){0};
 	const struct body *body = seen.body;
-	return (struct way){atomic_load(&body->began_us), atomic_load(&body->first_us),
-			    atomic_load(&body->last_us),  atomic_load(&body->n_prompt),
-			    atomic_load(&body->n_cached), atomic_load(&body->n_tokens),
-			    atomic_load(&body->takeovers)};
+	uint32_t n_prompt = atomic_load(&body->n_prompt), n_cached = atomic_load(&body->n_cached);
+	return (struct way){.began_us = atomic_load(&body->began_us),
+			    .first_us = atomic_load(&body->first_us),
+			    .last_us = atomic_load(&body->last_us),
+			    .n_prompt = n_prompt,
+			    .n_cached = n_cached < n_prompt ? n_cached : n_prompt,
+			    .n_tokens = atomic_load(&body->n_tokens),
+			    .takeovers = atomic_load(&body->takeovers)};
 }
 
 /* A part of a choice's way. What began before the call came, or didn't begin, is none of its own:
@@ -173,6 +177,9 @@ void gw_trace_end(struct gateway *gateway, const struct gw_call *call, enum svc_
 	for (uint32_t i = 0; i < call->n_choices; i++) {
 		struct way way = way_of(gateway, &call->choices[i]);
 		way_count(&gateway->metrics, call, &way);
+		/* Of each prompt once, and not again for who has come back. */
+		if (i % shape->meta.n == 0 && way.began_us >= call->arrived_us)
+			gateway->metrics.cached_tokens += way.n_cached;
 		n_prompt += i % shape->meta.n ? 0 : way.n_prompt;
 		n_tokens += way.n_tokens;
 		takeovers += way.takeovers;

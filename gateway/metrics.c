@@ -103,6 +103,8 @@ void gw_metrics_print(struct buf *out, const struct gw_metrics *metrics)
 	}
 	counter_print(out, "lockstep_prompt_tokens_total", "Prompt tokens of answered requests.",
 		      metrics->prompt_tokens);
+	counter_print(out, "lockstep_cached_tokens_total",
+		      "Prompt tokens found in the prefix cache.", metrics->cached_tokens);
 	counter_print(out, "lockstep_generated_tokens_total", "Tokens given to clients.",
 		      metrics->answer_tokens);
 	counter_print(out, "lockstep_sse_events_total", "Server-sent events written.",

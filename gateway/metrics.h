@@ -19,6 +19,7 @@ struct gw_metrics {
 	uint64_t requests[6];		  /* by endpoint, in the order of enum gw_endpoint's bits */
 	uint64_t results[SVC_CODE_COUNT]; /* SVC_OK: answered */
 	uint64_t prompt_tokens, answer_tokens;
+	uint64_t cached_tokens; /* of the prompts' */
 	uint64_t events, keep_alives, resumed;
 	struct gw_histogram first_token, between_tokens, whole;
 	struct gw_histogram queue, prefill, decode; /* of each choice */

@@ -30,6 +30,9 @@ ROWS = [
         ("Positions computed per second", "timeseries", "none", {
             "prefill": "max by (job) (sum by (instance, job) (rate(lockstep_prefill_tokens_total[$__rate_interval])))",
             "decode": "max by (job) (sum by (instance, job) (rate(lockstep_decode_tokens_total[$__rate_interval])))"}),
+        ("Where a request's time goes (95 %)", "timeseries", "s", {
+            part: quantile(0.95, f"{part}_seconds") for part in ("queue", "prefill", "decode")}),
+        ("Prompt tokens from the cache", "timeseries", "percentunit", {"share": f"{rate('cached_tokens_total')} / {rate('prompt_tokens_total')}"}),
         ("Slots by stage", "timeseries", "none", {"{{stage}}": 'max by (stage) (lockstep_slots{stage!="free"})'}),
         ("Connections and requests", "timeseries", "none", {
             "connections": "sum(lockstep_http_connections)", "requests": "sum(lockstep_http_requests_running)"}),

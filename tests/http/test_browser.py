@@ -46,6 +46,7 @@ def test_the_policy_is_strict(seen):
 
 def test_an_answer_with_its_probabilities(seen):
     assert seen["answer"] == seen["again"] == PARIS and "SmolLM2" in seen["model"]
+    assert seen["copied"] == PARIS
     assert "8 tokens" in seen["foot"] and "tokens/s" in seen["foot"]
     assert "Paris" in seen["tip"] and seen["tip"].count("%") == 5
 

@@ -81,6 +81,37 @@ def test_lines_are_edited_and_kept(pipeline, tmp_path):
     again.close()
 
 
+def test_commands(pipeline):
+    chat = Chat(pipeline, "none")
+    chat.type("/help\r")
+    told = chat.wait(r"(?s)(/system TEXT.*)/quit")[1]
+    assert all(command in told for command in ("/system", "/clear", "/retry"))
+    chat.wait(r"> \x1b\[K")
+    assert chat.ask(QUESTION)[1] == PARIS
+    chat.type("/system You are a pirate.\r")
+    chat.wait(r"> \x1b\[K")
+    # A new conversation, with that before the question.
+    asked = [{"role": "system", "content": "You are a pirate."}, {"role": "user", "content": "Who are you?"}]
+    answer = pipeline.chat(asked, temperature=0, max_tokens=12)["choices"][0]["message"]["content"]
+    assert chat.ask("Who are you?")[1].split() == answer.split()
+    chat.type("/quit\r")
+    assert chat.process.wait(20) == 0
+    os.close(chat.master)
+
+
+def test_status_is_watched(pipeline):
+    """A table again every second, on a screen that is cleared before; as JSON a line each."""
+    command = [BUILD / "bin/lockstep", "status", "--run-dir", pipeline.dir, "--watch"]
+    for words, mark in ((command, b"\x1b[H\x1b[2J"), ([*command, "--json"], b'{"ready":true')):
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+            seen, end = b"", time.monotonic() + 60
+            while seen.count(mark) < 3:
+                assert time.monotonic() < end, seen
+                seen += os.read(process.stdout.fileno(), 65536)
+            process.terminate()
+        assert all(role in seen for role in (b"npu-worker", b"gateway", b"sampler", b"tokenizer", b"keeper"))
+
+
 def test_text_that_is_none(pipeline):
     for words, given in ([], b"caf\xe9"), (["--system", b"caf\xe9", "hello"], b""):
         done = subprocess.run([BUILD / "bin/lockstep", "generate", "--url", pipeline.url, *words], input=given, capture_output=True)

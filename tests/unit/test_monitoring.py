@@ -24,6 +24,12 @@ def test_every_metric_exists(name):
     assert len(asked) >= 4 and asked - metrics_there_are() == set()
 
 
+def test_every_metric_is_documented():
+    section = re.search(r"### Metrics\n(.*?)\n## ", (REPO / "docs/operations.md").read_text(), re.S)[1]
+    documented = re.findall(r"`(lockstep_[a-z_]+)`", section)
+    assert len(documented) == len(set(documented)) and set(documented) == metrics_there_are()
+
+
 def test_the_dashboard_is_what_its_program_writes():
     spec = importlib.util.spec_from_file_location("dashboard", MONITORING / "dashboard.py")
     program = importlib.util.module_from_spec(spec)

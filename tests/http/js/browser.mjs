@@ -62,6 +62,9 @@ async function question() {
 	await page.waitForFunction(() => document.getElementById("send").textContent === "Stop");
 	await ended();
 	seen.again = await body().innerText();
+	await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: url });
+	await page.locator(".message.assistant button", { hasText: "Copy" }).last().click();
+	seen.copied = await page.evaluate(() => navigator.clipboard.readText());
 }
 
 async function keeping() {
