@@ -245,11 +245,19 @@ static void end_frozen(struct svc *svc, struct link *link)
 static void tick(struct svc *svc)
 {
 	struct keeper *keeper = svc->role_state;
-	for (int i = 0; i < MAX_LINKS && opt_bool(svc->options, "end-frozen"); i++)
-		end_frozen(svc, &keeper->links[i]);
+	bool ends_frozen = opt_bool(svc->options, "end-frozen");
+	uint64_t linked[INC_COUNT] = {0}; /* numbers of those whose connection is open: they live */
+	for (int i = 0; i < MAX_LINKS; i++) {
+		struct link *link = &keeper->links[i];
+		if (ends_frozen)
+			end_frozen(svc, link);
+		if (link->fd >= 0 && link->entry < INC_COUNT)
+			linked[link->entry] = link->number;
+	}
 	for (uint32_t i = 1; i < INC_COUNT; i++) {
 		uint64_t number = atomic_load(&svc->run.ctl->incs[i].number);
-		if (number == 0 || i == svc->run.me || !inc_is_dead(&svc->run, i))
+		if (number == 0 || number == linked[i] || i == svc->run.me ||
+		    !inc_is_dead(&svc->run, i))
 			continue;
 		tell_death(svc, i, number);
 		inc_bury(&svc->run, i);

@@ -149,16 +149,7 @@ static bool turn(struct worker *worker)
 
 static bool work(struct svc *svc)
 {
-	struct worker *worker = svc->role_state;
-	_Atomic uint64_t *awake = &svc->run.ctl->incs[svc->run.me].awake;
-	atomic_store(awake, 1);
-	if (turn(worker))
-		return true;
-	/* Whoever passed a slot on and saw `awake` did so before this store: it is found now. */
-	uint32_t before = worker->n_outstanding;
-	atomic_store(awake, 0);
-	gather_computed(worker);
-	return worker->n_outstanding < before && !svc->leaving;
+	return turn(svc->role_state);
 }
 
 static void tick(struct svc *svc)

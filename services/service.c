@@ -42,7 +42,7 @@ static const struct opt common_options[] = {
 };
 
 struct svc_loop {
-	struct event *tick, *bus_event, *on_term, *on_int, *keeper_event;
+	struct event *tick, *bus_event, *bell_event, *on_term, *on_int, *keeper_event;
 	int keeper_fd;
 	uint64_t drain_deadline_us;
 	bool watchdog; /* systemd wants to hear from us */
@@ -77,7 +77,14 @@ bool svc_beat(struct svc *svc)
 
 void svc_hint(struct svc *svc, uint32_t entry, uint32_t slot)
 {
-	if (entry == 0 || entry >= INC_COUNT || entry == svc->run.me)
+	bell_ring(svc->bell, entry, slot);
+}
+
+void svc_hint_role(struct svc *svc, enum shm_role role, uint32_t slot)
+{
+	/* Spread over instances by slot, so that the same one is asked again. */
+	uint32_t entry = inc_find(&svc->run, role, (slot * 7u) % INC_COUNT);
+	if (entry == 0 || entry == svc->run.me)
 		return;
 	struct msg *hint = &svc->hints[entry];
 	if (hint->n_slots == MSG_MAX_SLOTS)
@@ -87,15 +94,9 @@ void svc_hint(struct svc *svc, uint32_t entry, uint32_t slot)
 	hint->slots[hint->n_slots++] = slot;
 }
 
-void svc_hint_role(struct svc *svc, enum shm_role role, uint32_t slot)
-{
-	/* Spread over instances by slot, so that the same one is asked again. */
-	uint32_t entry = inc_find(&svc->run, role, (slot * 7u) % INC_COUNT);
-	svc_hint(svc, entry, slot);
-}
-
 void svc_hint_flush(struct svc *svc)
 {
+	bell_flush(svc->bell);
 	for (uint32_t i = 1; i < INC_COUNT; i++) {
 		struct msg *hint = &svc->hints[i];
 		if (hint->n_slots == 0)
@@ -210,19 +211,24 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
 	evtimer_add(svc->loop->tick, &next);
 }
 
+static void look(struct svc *svc, uint32_t slot)
+{
+	if (slot < svc->run.n_table && svc->spec->look)
+		svc->spec->look(svc, slot);
+	/* A pipeline that just woke up is swept every 20 ms from now on. */
+	if (svc->active == 0) {
+		struct timeval soon = {0, TICK_ACTIVE_MS * 1000};
+		svc->active = 1;
+		evtimer_add(svc->loop->tick, &soon);
+	}
+}
+
 static void handle_message(struct svc *svc, const struct msg *msg)
 {
 	switch (msg->kind) {
 	case MSG_LOOK:
 		for (uint32_t i = 0; i < msg->n_slots && !svc->leaving; i++)
-			if (msg->slots[i] < svc->run.n_table && svc->spec->look)
-				svc->spec->look(svc, msg->slots[i]);
-		/* A pipeline that just woke up is swept every 20 ms from now on. */
-		if (svc->active == 0) {
-			struct timeval soon = {0, TICK_ACTIVE_MS * 1000};
-			svc->active = 1;
-			evtimer_add(svc->loop->tick, &soon);
-		}
+			look(svc, msg->slots[i]);
 		break;
 	case MSG_HELLO:
 		bus_refresh(svc->bus);
@@ -242,8 +248,11 @@ static void handle_message(struct svc *svc, const struct msg *msg)
 static void receive(struct svc *svc)
 {
 	struct msg msg;
+	uint32_t slot;
 	while (!svc->leaving && bus_receive(svc->bus, &msg))
 		handle_message(svc, &msg);
+	while (!svc->leaving && bell_answer(svc->bell, &slot))
+		look(svc, slot);
 	svc_hint_flush(svc);
 }
 
@@ -252,6 +261,15 @@ static void on_bus(evutil_socket_t fd, short what, void *arg)
 	(void)fd;
 	(void)what;
 	receive(arg);
+}
+
+/* What was rung is answered when the loop comes round. */
+static void on_bell(evutil_socket_t fd, short what, void *arg)
+{
+	const struct svc *svc = arg;
+	(void)fd;
+	(void)what;
+	bell_quiet(svc->bell);
 }
 
 static void on_signal(evutil_socket_t number, short what, void *arg)
@@ -276,11 +294,14 @@ static enum svc_code make_loop(struct svc *svc, struct svc_err *err)
 	struct svc_loop *loop = svc->loop;
 	loop->tick = evtimer_new(svc->base, on_tick, svc);
 	loop->bus_event = event_new(svc->base, bus_fd(svc->bus), EV_READ | EV_PERSIST, on_bus, svc);
+	loop->bell_event =
+		event_new(svc->base, bell_fd(svc->bell), EV_READ | EV_PERSIST, on_bell, svc);
 	loop->on_term = evsignal_new(svc->base, SIGTERM, on_signal, svc);
 	loop->on_int = evsignal_new(svc->base, SIGINT, on_signal, svc);
 	struct timeval now = {0, 0};
-	if (!loop->tick || !loop->bus_event || !loop->on_term || !loop->on_int ||
-	    event_add(loop->bus_event, NULL) || evtimer_add(loop->tick, &now))
+	if (!loop->tick || !loop->bus_event || !loop->bell_event || !loop->on_term ||
+	    !loop->on_int || event_add(loop->bus_event, NULL) ||
+	    event_add(loop->bell_event, NULL) || evtimer_add(loop->tick, &now))
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "cannot set up the event loop");
 	return SVC_OK;
 }
@@ -308,7 +329,9 @@ static void run_loop(struct svc *svc)
 		receive(svc);
 		if (svc->leaving)
 			break;
-		event_base_loop(svc->base, more ? EVLOOP_NONBLOCK : EVLOOP_ONCE);
+		bool wait = !more && bell_sleep(svc->bell);
+		event_base_loop(svc->base, wait ? EVLOOP_ONCE : EVLOOP_NONBLOCK);
+		bell_wake(svc->bell);
 	}
 }
 
@@ -373,6 +396,8 @@ static enum svc_code join(struct svc *svc, struct svc_err *err)
 		code = inc_register(&svc->run, svc->spec->role, instance, err);
 	if (code == SVC_OK)
 		code = bus_open(&svc->run, &svc->bus, err);
+	if (code == SVC_OK)
+		code = bell_open(&svc->run, &svc->bell, err);
 	if (code != SVC_OK)
 		return code;
 	log_open(inc_role_name(svc->spec->role), instance, svc->run.number, log_level());
@@ -422,14 +447,16 @@ static enum svc_code serve(struct svc *svc, struct svc_err *err)
 static void tear_down(struct svc *svc)
 {
 	if (svc->loop) {
-		struct event *events[] = {svc->loop->tick, svc->loop->bus_event, svc->loop->on_term,
-					  svc->loop->on_int, svc->loop->keeper_event};
+		struct event *events[] = {svc->loop->tick,	 svc->loop->bus_event,
+					  svc->loop->bell_event, svc->loop->on_term,
+					  svc->loop->on_int,	 svc->loop->keeper_event};
 		for (size_t i = 0; i < sizeof events / sizeof *events; i++)
 			if (events[i])
 				event_free(events[i]);
 		if (svc->loop->keeper_fd >= 0)
 			close(svc->loop->keeper_fd);
 	}
+	svc->bell = bell_close(svc->bell);
 	svc->bus = bus_close(svc->bus);
 	if (svc->base)
 		event_base_free(svc->base);

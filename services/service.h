@@ -4,15 +4,16 @@
  *   options -> attach to the run (waits for the keeper) -> register -> start() -> ready -> loop ->
  * drain() -> stop()
  *
- * The loop: messages and timers on libevent; look() for every slot that a hint names and, at least
- * every 20 ms while slots are active (else 100 ms), for every slot whose stage is this role's;
- * work() whenever there is something to compute. Everything runs on one thread; a callback that
- * takes longer than 100 ms calls svc_beat() in between. */
+ * The loop: messages, rings and timers on libevent; look() for every slot that one names and, at
+ * least every 20 ms while slots are active (else 100 ms), for every slot whose stage is this
+ * role's; work() whenever there is something to compute. Everything runs on one thread; a callback
+ * that takes longer than 100 ms calls svc_beat() in between. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "services/bell.h"
 #include "services/bus.h"
 #include "services/option.h"
 #include "shm/incarnation.h"
@@ -49,6 +50,7 @@ struct svc {
 	struct shm_run run;
 	struct event_base *base;
 	struct bus *bus;
+	struct bell *bell;
 	struct inc_watch watch;
 	bool draining;
 	bool leaving;		  /* the loop ends after this round */
@@ -57,7 +59,7 @@ struct svc {
 	uint64_t stall_us;
 	void *role_state;	     /* the role's own */
 	struct svc_loop *loop;	     /* private to service.c */
-	struct msg hints[INC_COUNT]; /* collected by svc_hint, sent by svc_hint_flush */
+	struct msg hints[INC_COUNT]; /* collected by svc_hint_role, sent by svc_hint_flush */
 };
 
 /* Runs the process; returns its exit status. */
@@ -71,8 +73,9 @@ bool svc_beat(struct svc *svc);
 /* Ends the loop; the code's exit status becomes the process's. */
 void svc_leave(struct svc *svc, enum svc_code code);
 
-/* "Look at this slot", for one incarnation (0: nobody) or any ready one of a role; sent by
- * svc_hint_flush, which the loop calls after every look, work and tick. */
+/* "Look at this slot": a ring for the incarnation that has to do with it (0: nobody), a message for
+ * any ready one of a role; sent by svc_hint_flush, which the loop calls after every look, work and
+ * tick. */
 void svc_hint(struct svc *svc, uint32_t entry, uint32_t slot);
 void svc_hint_role(struct svc *svc, enum shm_role role, uint32_t slot);
 void svc_hint_flush(struct svc *svc);

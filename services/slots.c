@@ -150,8 +150,6 @@ enum svc_code svc_slot_pass(struct svc *svc, uint32_t slot, struct slot_state *m
 		return SVC_STALE;
 	}
 	atomic_fetch_add_explicit(&svc->run.ctl->incs[svc->run.me].handed, 1, memory_order_relaxed);
-	if (owner && atomic_load(&svc->run.ctl->incs[owner].awake))
-		return SVC_OK;
 	if (owner)
 		svc_hint(svc, owner, slot);
 	else if (slot_stage_role(stage) == ROLE_GATEWAY)
@@ -165,9 +163,10 @@ void svc_slot_end(struct svc *svc, uint32_t slot, struct slot_state *mine, struc
 {
 	bool holds = atomic_load(&body->n_pages) || atomic_load(&body->row);
 	uint32_t owner = holds ? atomic_load(&body->worker) : 0;
-	svc_hint(svc, atomic_load(&svc->run.slots[slot].gateway), slot);
 	if (svc_slot_pass(svc, slot, mine, holds ? STAGE_RECLAIM : STAGE_DONE, owner) != SVC_OK)
 		return;
+	/* After it: an answer's end counts once the slot has gone on. */
+	svc_hint(svc, atomic_load(&svc->run.slots[slot].gateway), slot);
 }
 
 void svc_slot_fail(struct svc *svc, uint32_t slot, struct slot_state *mine, struct body *body,

@@ -23,8 +23,10 @@ static struct svc *worker, *sampler, *second_sampler;
 static struct svc *make(enum shm_role role)
 {
 	struct svc *svc = calloc(1, sizeof *svc);
+	struct svc_err err = {0};
 	assert_non_null(svc);
 	svc->run = test_join(&run, role);
+	test_must(bell_open(&svc->run, &svc->bell, &err) == SVC_OK, err.msg);
 	svc->stall_us = STALL_US;
 	inc_watch_look(&svc->watch, &svc->run, svc_now_us());
 	return svc;
@@ -42,12 +44,19 @@ static int set_up(void **state)
 	return 0;
 }
 
+/* What a kill leaves: its lock is free. */
+static void end(struct svc *svc)
+{
+	svc->bell = bell_close(svc->bell);
+	test_end(&svc->run);
+}
+
 static int tear_down(void **state)
 {
 	(void)state;
 	struct svc *all[] = {worker, sampler, second_sampler};
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		test_end(&all[i]->run);
+		end(all[i]);
 		free(all[i]);
 	}
 	test_end(&gateway);
@@ -94,7 +103,7 @@ static void a_dead_owners_slot_is_taken_as_it_is(void **state)
 	struct body *before, *body;
 	test_request(&gateway, 0, STAGE_SAMPLE);
 	assert_int_equal(own(sampler, 0, STAGE_SAMPLE, &mine, &before), CLAIM_FRESH);
-	test_end(&sampler->run);
+	end(sampler);
 	assert_int_equal(own(second_sampler, 0, STAGE_SAMPLE, &mine, &body), CLAIM_ORPHAN);
 	assert_ptr_equal(body, before);
 	assert_int_equal(atomic_load(&body->takeovers), 1);
@@ -199,7 +208,7 @@ static void a_fence_without_progress_doubles_the_limit(void **state)
 	atomic_fetch_add(&body->n_tokens, 1);
 	hear_nothing(third, second_sampler->run.me, STALL_US + 1);
 	assert_int_equal(svc_slot_look(third, 0, STAGE_SAMPLE), CLAIM_FENCED);
-	test_end(&third->run);
+	end(third);
 	free(third);
 }
 
@@ -216,7 +225,7 @@ static void a_gateway_that_fills_is_not_fenced(void **state)
 	assert_int_equal(svc_slot_look(other, 0, STAGE_FILL), CLAIM_NO);
 	test_end(&gateway);
 	assert_int_equal(svc_slot_look(other, 0, STAGE_FILL), CLAIM_ORPHAN);
-	test_end(&other->run);
+	end(other);
 	free(other);
 }
 
@@ -240,7 +249,7 @@ static void let_die_in(uint32_t slot)
 	struct svc *victim = make(ROLE_SAMPLER);
 	enum svc_claim claim = own(victim, slot, STAGE_SAMPLE, &mine, &body);
 	assert_int_not_equal(claim, CLAIM_NO);
-	test_end(&victim->run);
+	end(victim);
 	free(victim);
 }
 
@@ -356,7 +365,7 @@ static void blocks_of_the_frozen_come_back_with_their_end(void **state)
 	assert_int_equal(own(second_sampler, 0, STAGE_SAMPLE, &mine, &body), CLAIM_FENCED);
 	svc_quarantine_sweep(second_sampler);
 	assert_int_equal(body_count_used(&run), 2);
-	test_end(&sampler->run);
+	end(sampler);
 	svc_quarantine_sweep(second_sampler);
 	assert_int_equal(body_count_used(&run), 1);
 	assert_ptr_equal(body_get(&run, slot_load(&run, 0).body, 0), body);

@@ -38,9 +38,14 @@ static void lock_path(const struct shm_run *run, uint64_t number, char *path, si
 	snprintf(path, size, "%s/inc/%" PRIu64 ".lock", run->dir, number);
 }
 
-static void socket_path(const struct shm_run *run, uint64_t number, char *path, size_t size)
+static void remove_bus_files(const struct shm_run *run, uint64_t number)
 {
-	snprintf(path, size, "%s/bus/%" PRIu64, run->dir, number);
+	static const char *const endings[] = {"", ".bell"};
+	for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+		char path[320];
+		snprintf(path, sizeof path, "%s/bus/%" PRIu64 "%s", run->dir, number, endings[i]);
+		unlink(path);
+	}
 }
 
 static bool try_lock(int fd)
@@ -85,8 +90,7 @@ static void drop_lock(struct shm_run *run)
 static void remove_files(const struct shm_run *run, uint64_t number)
 {
 	char path[320];
-	socket_path(run, number, path, sizeof path);
-	unlink(path);
+	remove_bus_files(run, number);
 	lock_path(run, number, path, sizeof path);
 	unlink(path);
 }
@@ -167,7 +171,7 @@ enum svc_code inc_register(struct shm_run *run, enum shm_role role, uint32_t ins
 	atomic_store(&entry->beat, 1);
 	for (size_t i = 0; i < sizeof entry->gauge / sizeof *entry->gauge; i++)
 		atomic_store(&entry->gauge[i], 0);
-	atomic_store(&entry->awake, 0);
+	atomic_store(&entry->asleep, 0);
 	set_status(run, role, INC_STARTING);
 	uint32_t counted = instance < CTL_INSTANCES ? instance : CTL_INSTANCES - 1;
 	atomic_fetch_add(&run->ctl->counters.starts[role][counted], 1);
@@ -278,15 +282,13 @@ static void sweep_lock(const struct shm_run *run, uint64_t number)
 	close(fd);
 }
 
-/* A process makes its lock before its socket. */
-static void sweep_socket(const struct shm_run *run, uint64_t number)
+/* A process makes its lock before its socket and its bell. */
+static void sweep_bus(const struct shm_run *run, uint64_t number)
 {
 	char path[320];
 	lock_path(run, number, path, sizeof path);
-	if (access(path, F_OK) == 0 || errno != ENOENT)
-		return;
-	socket_path(run, number, path, sizeof path);
-	unlink(path);
+	if (access(path, F_OK) != 0 && errno == ENOENT)
+		remove_bus_files(run, number);
 }
 
 static void for_each_number(const struct shm_run *run, const char *sub,
@@ -308,7 +310,7 @@ static void for_each_number(const struct shm_run *run, const char *sub,
 void inc_sweep_files(const struct shm_run *run)
 {
 	for_each_number(run, "inc", sweep_lock);
-	for_each_number(run, "bus", sweep_socket);
+	for_each_number(run, "bus", sweep_bus);
 }
 
 bool inc_is_ready(const struct shm_run *run, uint32_t entry)

@@ -91,15 +91,23 @@ struct inc_entry {
 	_Atomic uint64_t handed; /* slots handed on */
 	_Atomic uint64_t busy_us;
 	_Atomic uint64_t gauge[GAUGE_COUNT];
-	/* 1: it looks at the slots that it passed on, again and again: a hint for one of them is
-	 * spared. Set to 0 before a last look, and then it sleeps. */
-	_Atomic uint64_t awake;
+	uint8_t pad1[8];
 	/* Written by others. */
 	_Atomic uint64_t
 		fenced; /* == number: another process has fenced this one; it must leave with 75 */
-	uint8_t pad1[56];
+	/* 1, by itself: it looks at its bell and then waits for a byte in its FIFO; whoever rings
+	 * sets it to 0 and sends the byte (services/bell.h). */
+	_Atomic uint64_t asleep;
+	uint8_t pad2[48];
 };
 _Static_assert(sizeof(struct inc_entry) == 4 * SHM_LINE, "lines, one writer each");
+
+/* A set bit: "look at this slot"; one for every slot line, several lines for an entry if need be.
+ */
+struct bell_line {
+	_Atomic uint64_t rung[SHM_LINE / 8];
+};
+#define BELL_LINE_SLOTS (8u * SHM_LINE)
 
 /* ---- slots
  * --------------------------------------------------------------------------------------------------
@@ -440,7 +448,7 @@ struct ctl_account {
 
 /* Followed by these tables, each at the beginning of a line: slot lines [n_table], block words
  * [n_blocks], page words [n_pages], row words [2 * n_slots], page seals [n_pages], trace rings
- * [INC_COUNT]. */
+ * [INC_COUNT], bells [INC_COUNT][n_table / BELL_LINE_SLOTS, rounded up]. */
 struct ctl {
 	struct seg_header header;
 	struct ctl_config config;

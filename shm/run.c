@@ -46,8 +46,13 @@ static enum svc_code make_dirs(struct shm_run *run, struct svc_err *err)
 
 /* Offsets in the control segment; end is its size. */
 struct tables {
-	uint64_t slots, blocks, pages, rows, seals, rings, end;
+	uint64_t slots, blocks, pages, rows, seals, rings, bells, end;
 };
+
+static uint32_t bell_lines(const struct ctl_config *config)
+{
+	return (config->n_table + BELL_LINE_SLOTS - 1) / BELL_LINE_SLOTS;
+}
 
 static struct tables place_tables(const struct ctl_config *config)
 {
@@ -58,7 +63,8 @@ static struct tables place_tables(const struct ctl_config *config)
 	at.seals = at.rows +
 		   round_line((uint64_t)config->n_slots * ROWS_PER_SLOT * sizeof(struct row_word));
 	at.rings = at.seals + (uint64_t)config->n_pages * sizeof(struct page_seal);
-	at.end = at.rings + INC_COUNT * sizeof(struct trace_ring);
+	at.bells = at.rings + INC_COUNT * sizeof(struct trace_ring);
+	at.end = at.bells + (uint64_t)INC_COUNT * bell_lines(config) * sizeof(struct bell_line);
 	return at;
 }
 
@@ -112,6 +118,8 @@ static enum svc_code bind_control(struct shm_run *run, struct svc_err *err)
 	run->row_words = (void *)((char *)ctl + at.rows);
 	run->page_seals = (void *)((char *)ctl + at.seals);
 	run->trace_rings = (void *)((char *)ctl + at.rings);
+	run->bells = (void *)((char *)ctl + at.bells);
+	run->bell_lines = bell_lines(&config);
 	return SVC_OK;
 }
 

@@ -26,8 +26,10 @@ struct shm_run {
 	struct row_word *row_words;
 	struct page_seal *page_seals;
 	struct trace_ring *trace_rings;
+	struct bell_line *bells; /* [INC_COUNT][bell_lines] */
 	/* Private copies of what was checked at attach: a peer may overwrite the segment's. */
 	uint32_t n_slots, n_table, n_blocks, n_pages, n_vocab, n_embd, ctx;
+	uint32_t bell_lines;
 	uint32_t n_rows; /* logits rows: one per running sequence, as many for what is frozen */
 	uint32_t me;	 /* entry of this incarnation; 0: not registered */
 	int lock_fd;

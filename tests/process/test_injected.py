@@ -122,8 +122,8 @@ def test_numbers_that_are_none(truths):
 
 @pytest.mark.parametrize("action", ["lose%1", "lose%2", "twice%2", "late%3"])
 def test_hints_are_only_hints(truths, action):
-    """ZeroMQ's messages are lost (all of them; every other one), doubled, or late and out of order: only time is lost."""
-    everyone = {(role, 0): f"bus.send:{action}" for role in ("gateway", "keeper", *WORKING)}
+    """Messages and rings are lost (all of them; every other one), doubled, or late and out of order: only time is lost."""
+    everyone = {(role, 0): f"bus.send:{action},bell.ring:{action}" for role in ("gateway", "keeper", *WORKING)}
     with pipeline_with(faults=everyone) as pipeline:
         readers = Readers(pipeline, [body for body, _ in truths])
         assert readers.values() == [truth for _, truth in truths]

@@ -100,7 +100,8 @@ async function stopping() {
 
 // The gateway that holds the stream dies in its middle: the page goes on at the other one.
 async function gatewayDies() {
-	await settings({ max_tokens: 150 });
+	// Long enough to be running still when its gateway is looked up.
+	await settings({ max_tokens: 600 });
 	await page.keyboard.press("Alt+n");
 	await ask("Tell me a very long story about a lighthouse.");
 	await page.waitForFunction(() => document.querySelectorAll(".message.assistant .t").length > 10);
