@@ -9,6 +9,9 @@
 #include "gateway/gw_state.h"
 #include "shm/trace.h"
 
+/* Events that are due are written together, about so much at once. */
+#define EVENTS_BYTES 16384u
+
 enum svc_code gw_choice_see(struct gateway *gateway, const struct gw_choice *choice,
 			    struct gw_seen *ret_seen, struct svc_err *err)
 {
@@ -182,13 +185,13 @@ void gw_detached_look(struct gateway *gateway)
 }
 
 /* A form may have nothing to say about a token. */
-static void event_write(struct gateway *gateway, struct gw_call *call, const struct buf *frame)
+static void events_write(struct gw_call *call, struct buf *events)
 {
-	if (frame->len == 0)
+	if (events->len == 0)
 		return;
-	gw_http_reply_write(call->exchange, (struct span){frame->ptr, frame->len});
+	gw_http_reply_write(call->exchange, (struct span){events->ptr, events->len});
 	call->written_us = svc_now_us();
-	gateway->metrics.events++;
+	events->len = 0;
 }
 
 static const struct gw_dialect *dialect_of(const struct gw_call *call)
@@ -209,7 +212,8 @@ void gw_call_fail(struct gateway *gateway, struct gw_call *call, const struct sv
 	if (call->streaming) {
 		struct buf frame = {0};
 		dialect_of(call)->error(&frame, err);
-		event_write(gateway, call, &frame);
+		gateway->metrics.events++;
+		events_write(call, &frame);
 		buf_free(&frame);
 		gw_http_reply_end(call->exchange);
 	} else {
@@ -337,16 +341,19 @@ static bool next_event(struct gateway *gateway, struct gw_call *call, uint32_t i
 	struct gw_render render = gw_call_render(gateway, call, id, out);
 	render.spoken = &choice->spoken;
 	uint32_t opening = dialect->has_opening(&call->shape.meta);
+	bool due = choice->sent < opening
+			   ? opening_is_known(call, view)
+			   : choice->sent < opening + view->n_tokens || view->finish != FINISH_NONE;
+	if (!due)
+		return false;
 	id_print(gateway, call, index, id);
 	if (choice->sent < opening) {
-		if (!opening_is_known(call, view))
-			return false;
 		dialect->opening(&render, index, view);
 	} else if (choice->sent < opening + view->n_tokens) {
 		uint32_t k = choice->sent - opening;
 		dialect->token(&render, index, view, k, width_before(&render, choice, view, k));
 		tokens_count(gateway, call, 1);
-	} else if (view->finish != FINISH_NONE) {
+	} else {
 		choice->ended = true;
 		choice->n_prompt = view->n_prompt;
 		choice->n_cached = view->n_cached;
@@ -355,8 +362,6 @@ static bool next_event(struct gateway *gateway, struct gw_call *call, uint32_t i
 		if (choice->sent > opening + view->n_tokens)
 			return false;
 		dialect->finish(&render, index, view);
-	} else {
-		return false;
 	}
 	choice->sent++;
 	return true;
@@ -374,7 +379,8 @@ static void stream_end(struct gateway *gateway, struct gw_call *call)
 	}
 	gateway->metrics.prompt_tokens += usage.n_prompt;
 	dialect_of(call)->end(&render, &usage);
-	event_write(gateway, call, &frames);
+	gateway->metrics.events += frames.len > 0;
+	events_write(call, &frames);
 	gw_http_reply_end(call->exchange);
 	buf_free(&frames);
 	gw_call_end(gateway, call, SVC_OK, false);
@@ -389,15 +395,14 @@ static void stream_begin(struct gw_call *call)
 	call->written_us = svc_now_us();
 }
 
-/* One event of each choice in turn. Returns whether there was any; *err says if something is wrong.
- */
-static bool stream_round(struct gateway *gateway, struct gw_call *call, bool *ret_blocked,
-			 struct svc_err *err)
+/* One event of each choice in turn, appended to events. Returns whether there was any; *err says if
+ * something is wrong. */
+static bool stream_round(struct gateway *gateway, struct gw_call *call, struct buf *events,
+			 bool *ret_blocked, struct svc_err *err)
 {
 	bool any = false;
 	for (uint32_t i = 0; i < call->n_choices; i++) {
 		struct gw_view view = {0};
-		struct buf frame = {0};
 		if (call->choices[i].ended)
 			continue;
 		if (choice_view(gateway, &call->choices[i], &view, err) != SVC_OK)
@@ -407,8 +412,8 @@ static bool stream_round(struct gateway *gateway, struct gw_call *call, bool *re
 			return any;
 		}
 		uint64_t start_ns = trace_begin(&gateway->svc->run);
-		if (next_event(gateway, call, i, &view, &frame)) {
-			event_write(gateway, call, &frame);
+		if (next_event(gateway, call, i, &view, events)) {
+			gateway->metrics.events++;
 			/* Of the token that this event showed, opening and finish aside. */
 			trace_put(&gateway->svc->run, TRACE_SEND, call->choices[i].handle.slot,
 				  view.n_prompt + call->choices[i].sent - 1 -
@@ -416,9 +421,23 @@ static bool stream_round(struct gateway *gateway, struct gw_call *call, bool *re
 				  start_ns);
 			any = true;
 		}
-		buf_free(&frame);
 	}
 	return any;
+}
+
+/* Every event that is due and that the client has room for. */
+static void stream_write(struct gateway *gateway, struct gw_call *call, struct svc_err *err)
+{
+	struct buf events = {0};
+	bool blocked = false;
+	while (!blocked && err->code == SVC_OK &&
+	       stream_round(gateway, call, &events, &blocked, err))
+		if (events.len >= EVENTS_BYTES)
+			events_write(call, &events);
+	events_write(call, &events);
+	if (events.failed && err->code == SVC_OK)
+		(void)svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	buf_free(&events);
 }
 
 static bool all_tokenized(struct gateway *gateway, struct gw_call *call, struct svc_err *err)
@@ -443,15 +462,13 @@ static bool all_ended(const struct gw_call *call)
 static void stream_look(struct gateway *gateway, struct gw_call *call)
 {
 	struct svc_err err = {0};
-	bool blocked = false;
 	/* The head waits until every prompt is known to fit: an error after it could not have a
 	 * status of its own. */
 	if (!call->streaming && all_tokenized(gateway, call, &err))
 		stream_begin(call);
 	if (!call->streaming && err.code == SVC_OK)
 		return;
-	while (err.code == SVC_OK && stream_round(gateway, call, &blocked, &err) && !blocked)
-		;
+	stream_write(gateway, call, &err);
 	if (err.code != SVC_OK)
 		gw_call_fail(gateway, call, &err);
 	else if (all_ended(call))
@@ -487,11 +504,9 @@ static bool failed(struct gateway *gateway, struct gw_call *call, struct svc_err
 void gw_call_look(struct gateway *gateway, struct gw_call *call)
 {
 	struct svc_err err = {0}, ignored = {0};
-	bool blocked = false;
 	if (failed(gateway, call, &err)) {
-		while (call->streaming && stream_round(gateway, call, &blocked, &ignored) &&
-		       !blocked)
-			;
+		if (call->streaming)
+			stream_write(gateway, call, &ignored);
 		gw_call_fail(gateway, call, &err);
 	} else if (call->shape.endpoint == GW_EMBEDDINGS) {
 		gw_vectors_look(gateway, call);

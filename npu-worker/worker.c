@@ -1,5 +1,6 @@
 #include "npu-worker/worker.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -128,7 +129,7 @@ static bool turn(struct worker *worker)
 	bool ahead = ahead_is_worth_it(worker);
 	/* A full batch reads the weights once for all: give the sampler a moment. */
 	while (!ahead && worker->n_outstanding && svc_now_us() - start < GATHER_US) {
-		__builtin_ia32_pause();
+		sched_yield();
 		gather_computed(worker);
 		ahead = ahead_is_worth_it(worker);
 	}

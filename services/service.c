@@ -248,9 +248,14 @@ static void handle_message(struct svc *svc, const struct msg *msg)
 static void receive(struct svc *svc)
 {
 	struct msg msg;
-	uint32_t slot;
 	while (!svc->leaving && bus_receive(svc->bus, &msg))
 		handle_message(svc, &msg);
+	svc_hint_flush(svc);
+}
+
+static void answer(struct svc *svc)
+{
+	uint32_t slot;
 	while (!svc->leaving && bell_answer(svc->bell, &slot))
 		look(svc, slot);
 	svc_hint_flush(svc);
@@ -324,9 +329,7 @@ static void run_loop(struct svc *svc)
 		svc_hint_flush(svc);
 		if (svc->leaving)
 			break;
-		/* ZeroMQ's descriptor is edge triggered: what came while we computed is found only
-		 * by asking. */
-		receive(svc);
+		answer(svc);
 		if (svc->leaving)
 			break;
 		bool wait = !more && bell_sleep(svc->bell);

@@ -366,7 +366,7 @@ enum trace_kind {
 	TRACE_PREFILL,	/* a step, for a sequence that gets no logits from it */
 	TRACE_STEP,	/* a step, for a sequence that gets logits */
 	TRACE_DRAW,	/* the sampler's turn */
-	TRACE_SEND,	/* the gateway writes the event */
+	TRACE_SEND,	/* the gateway makes the event */
 	TRACE_KIND_COUNT
 };
 

@@ -456,6 +456,7 @@ struct gw_http_conn *gw_http_conn_new(struct gw_http_server *server, evutil_sock
 		half_made_free(conn, fd_take);
 		return NULL;
 	}
+	conn->encrypted = tls;
 	address_read(conn, address);
 	socket_tune(fd_take, server->options.write_timeout_ms);
 	bufferevent_setcb(conn->bev, on_read, on_write, on_event, conn);

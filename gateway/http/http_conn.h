@@ -54,6 +54,7 @@ struct gw_http_conn {
 	uint64_t written_bytes; /* given to the output so far */
 	uint64_t taken_bytes;	/* of them taken by the client when the write timer was set */
 	unsigned hops;		/* servers that its first request has come through */
+	bool encrypted;		/* what is written is not what goes into the socket */
 	bool served;		/* it has had an answer */
 	bool write_timer;	/* the timer runs for the output */
 	bool client_ended;	/* nothing more will come from it */

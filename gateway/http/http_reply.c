@@ -1,8 +1,13 @@
 #include <event2/buffer.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <time.h>
 
 #include "gateway/api/api_error.h"
 #include "gateway/http/http_conn.h"
+
+/* A chunk: its size, its bytes, its end. */
+#define PIECES_MAX 3
 
 static const char *reason_of(int status)
 {
@@ -54,17 +59,44 @@ static void date_print(struct buf *out)
 		  tm.tm_sec);
 }
 
-/* An output that can't grow loses bytes in the middle of a reply: the connection is of no use any
- * more. */
-static void write_bytes(struct gw_http_exchange *exchange, struct span bytes)
+/* Bytes that the socket took at once. A stream's event would otherwise wait for one more round of
+ * the loop and two changes of what is polled. What is wrong with the socket its events tell. */
+static size_t send_at_once(struct gw_http_conn *conn, const struct span *pieces, size_t n)
+{
+	struct iovec parts[PIECES_MAX];
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = n};
+	if (conn->encrypted || evbuffer_get_length(bufferevent_get_output(conn->bev)))
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		parts[i] = (struct iovec){(void *)(uintptr_t)pieces[i].ptr, pieces[i].len};
+	ssize_t sent = sendmsg(bufferevent_getfd(conn->bev), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return sent < 0 ? 0 : (size_t)sent;
+}
+
+/* At most PIECES_MAX. An output that can't grow loses bytes in the middle of a reply: the
+ * connection is of no use any more. */
+static void write_pieces(struct gw_http_exchange *exchange, const struct span *pieces, size_t n)
 {
 	struct gw_http_conn *conn = gw_http_conn_of(exchange);
-	if (bytes.len == 0)
-		return;
-	if (bufferevent_write(conn->bev, bytes.ptr, bytes.len) != 0)
-		exchange->broken = true;
-	else
-		conn->written_bytes += bytes.len;
+	size_t sent = send_at_once(conn, pieces, n);
+	conn->written_bytes += sent;
+	for (size_t i = 0; i < n; i++) {
+		size_t skip = sent < pieces[i].len ? sent : pieces[i].len,
+		       left = pieces[i].len - skip;
+		sent -= skip;
+		if (left == 0)
+			continue;
+		if (bufferevent_write(conn->bev, pieces[i].ptr + skip, left) != 0)
+			exchange->broken = true;
+		else
+			conn->written_bytes += left;
+	}
+}
+
+static void write_bytes(struct gw_http_exchange *exchange, struct span bytes)
+{
+	if (bytes.len)
+		write_pieces(exchange, &bytes, 1);
 }
 
 /* length < 0: not known. */
@@ -127,14 +159,14 @@ void gw_http_reply_write(struct gw_http_exchange *exchange, struct span bytes)
 {
 	if (exchange->no_body || bytes.len == 0)
 		return;
-	if (exchange->chunked) {
-		char size[24];
-		int len = snprintf(size, sizeof size, "%zx\r\n", bytes.len);
-		write_bytes(exchange, (struct span){size, (size_t)len});
+	if (!exchange->chunked) {
+		write_bytes(exchange, bytes);
+		return;
 	}
-	write_bytes(exchange, bytes);
-	if (exchange->chunked)
-		write_bytes(exchange, (struct span){"\r\n", 2});
+	char size[24];
+	int len = snprintf(size, sizeof size, "%zx\r\n", bytes.len);
+	const struct span pieces[PIECES_MAX] = {{size, (size_t)len}, bytes, {"\r\n", 2}};
+	write_pieces(exchange, pieces, PIECES_MAX);
 }
 
 void gw_http_reply_end(struct gw_http_exchange *exchange)
