@@ -43,6 +43,17 @@ async function ask(text) {
 	await page.keyboard.press("Enter");
 }
 
+// A short answer begins and ends between two looks at the page, so the button's changes are written down.
+async function regenerate() {
+	await page.evaluate(() => {
+		const send = document.getElementById("send");
+		window.labels = [];
+		new MutationObserver(() => window.labels.push(send.textContent)).observe(send, { childList: true, characterData: true, subtree: true });
+	});
+	await page.keyboard.press("Alt+r");
+	await page.waitForFunction(() => window.labels.includes("Stop") && document.getElementById("send").textContent === "Send");
+}
+
 async function question() {
 	const answer = await page.goto(url + "/");
 	seen.policy = answer.headers()["content-security-policy"];
@@ -58,9 +69,7 @@ async function question() {
 	await body().locator(".t", { hasText: "Paris" }).hover();
 	seen.tip = await page.locator("#tip").innerText();
 	await shot("probabilities");
-	await page.keyboard.press("Alt+r");
-	await page.waitForFunction(() => document.getElementById("send").textContent === "Stop");
-	await ended();
+	await regenerate();
 	seen.again = await body().innerText();
 	await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: url });
 	await page.locator(".message.assistant button", { hasText: "Copy" }).last().click();
@@ -109,9 +118,7 @@ async function gatewayDies() {
 	process.kill(now.processes.find((each) => each.epoch === now.requests[0].gateway).pid, "SIGKILL");
 	await ended();
 	seen.goneOn = [await body().innerText(), await page.locator(".message.assistant .soft").last().textContent()];
-	await page.keyboard.press("Alt+r");
-	await page.waitForFunction(() => document.getElementById("send").textContent === "Stop");
-	await ended();
+	await regenerate();
 	seen.undisturbed = await body().innerText();
 	await settings({ max_tokens: "" });
 }
