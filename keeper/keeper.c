@@ -218,7 +218,8 @@ static bool has_deputy(const struct shm_run *run, uint32_t entry)
 
 /* A frozen process that no other instance can stand in for is ended, so that its supervisor starts
  * it again; one that was replaced gets longer to wake up and leave by itself, before what it may
- * still write is taken from it for good, and so does one that runs: it may only wait for a core.
+ * still write is taken from it for good, and so does one that runs: it may only wait for a core. Of
+ * one that is stopped by a signal nothing else can be the matter: it is ended a little early.
  * The pid is the kernel's and its connection is open: it can't be another process by now. */
 static void end_frozen(struct svc *svc, struct link *link)
 {
@@ -228,10 +229,14 @@ static void end_frozen(struct svc *svc, struct link *link)
 		return;
 	uint32_t entry = (uint32_t)link->entry;
 	uint64_t silence = inc_watch_silence_us(&svc->watch, entry, svc_now_us());
-	if (silence <= svc->stall_us)
+	if (silence <= svc->stall_us / 10 * 9)
+		return;
+	/* Its successor has to start within the rest of the limit, or nearly. */
+	bool stopped = threads_any_is(link->pid, 'T') && !has_deputy(&svc->run, entry);
+	if (silence <= svc->stall_us && !stopped)
 		return;
 	if (silence <= PATIENCE * svc->stall_us &&
-	    (has_deputy(&svc->run, entry) || threads_any_runs(link->pid)))
+	    (has_deputy(&svc->run, entry) || threads_any_is(link->pid, 'R')))
 		return;
 	log_warn("%s %u (pid %d) has been frozen for %" PRIu64 " ms: it is ended",
 		 inc_role_name(inc_role(&svc->run, entry)), svc->run.ctl->incs[entry].instance,

@@ -21,16 +21,16 @@ static char state_of(int tasks_fd, const char *id)
 	return end && end[1] == ' ' ? end[2] : 0;
 }
 
-bool threads_any_runs(pid_t pid)
+bool threads_any_is(pid_t pid, char state)
 {
 	char path[32];
-	bool runs = false;
+	bool found = false;
 	snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
 	DIR *tasks = opendir(path);
 	if (!tasks)
 		return false;
-	for (const struct dirent *task; !runs && (task = readdir(tasks));)
-		runs = task->d_name[0] != '.' && state_of(dirfd(tasks), task->d_name) == 'R';
+	for (const struct dirent *task; !found && (task = readdir(tasks));)
+		found = task->d_name[0] != '.' && state_of(dirfd(tasks), task->d_name) == state;
 	closedir(tasks);
-	return runs;
+	return found;
 }

@@ -3,6 +3,6 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Does one of its threads run, or wait for a core? A stopped or blocked process has none. false
- * also if there is no such process. */
-bool threads_any_runs(pid_t pid);
+/* Is one of its threads in this state? 'R': runs, or waits for a core; 'T': stopped by a signal, as
+ * all of them are then (proc(5) has the others). false also if there is no such process. */
+bool threads_any_is(pid_t pid, char state);

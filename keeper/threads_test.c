@@ -46,17 +46,17 @@ static pid_t child_of(void *(*second)(void *), void *(*first)(void *))
 /* It takes a moment until a child has come to what it does. */
 static void assert_becomes(pid_t pid, bool runs)
 {
-	for (int i = 0; i < TRIES && threads_any_runs(pid) != runs; i++)
+	for (int i = 0; i < TRIES && threads_any_is(pid, 'R') != runs; i++)
 		usleep(1000);
 	usleep(20000);
-	assert_int_equal(threads_any_runs(pid), runs);
+	assert_int_equal(threads_any_is(pid, 'R'), runs);
 }
 
 static void end(pid_t pid)
 {
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	assert_false(threads_any_runs(pid));
+	assert_false(threads_any_is(pid, 'R'));
 }
 
 static void who_runs_is_told_from_who_rests(void **state)
@@ -83,10 +83,13 @@ static void who_is_stopped_does_not_run(void **state)
 	(void)state;
 	pid_t pid = child_of(spin, spin);
 	assert_becomes(pid, true);
+	assert_false(threads_any_is(pid, 'T'));
 	kill(pid, SIGSTOP);
 	assert_becomes(pid, false);
+	assert_true(threads_any_is(pid, 'T'));
 	kill(pid, SIGCONT);
 	assert_becomes(pid, true);
+	assert_false(threads_any_is(pid, 'T'));
 	end(pid);
 }
 

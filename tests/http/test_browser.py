@@ -62,7 +62,7 @@ def test_stopping_frees_the_slot(seen):
 
 def test_a_killed_gateway_is_not_noticed(seen):
     text, foot = seen["goneOn"]
-    assert text == seen["undisturbed"] and "150 tokens" in foot
+    assert text == seen["undisturbed"] and "600 tokens" in foot
 
 
 def test_dark_and_on_a_phone(seen):
