@@ -144,6 +144,8 @@ static void log_opened(const struct products *products)
 		 layers ? "layers" : "products", layers ? "," : " and",
 		 layers ? ", KV pages and logits" : "",
 		 products_in_place(products) ? "in place" : "copied");
+	if (*products_no_layers(products))
+		log_info("NPU: no whole layers: %s", products_no_layers(products));
 }
 
 enum svc_code npu_open(struct worker *worker, struct svc_err *err)

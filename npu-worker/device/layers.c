@@ -1,5 +1,6 @@
 #include "npu-worker/device/layers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,22 +8,28 @@
 #include "npu-worker/kernels/attention.h"
 
 static const enum part_role part_roles[MANIFEST_PARTS] = {
-	PART_ATTN_NORM, PART_Q,	   PART_K,  PART_V,    PART_O,
-	PART_FFN_NORM,	PART_GATE, PART_UP, PART_DOWN,
+	PART_ATTN_NORM,
+	PART_Q,
+	PART_K,
+	PART_V,
+	PART_O,
+	PART_FFN_NORM,
+	PART_GATE,
+	PART_UP,
+	PART_DOWN,
+	PART_Q_BIAS,
+	PART_K_BIAS,
+	PART_V_BIAS,
+	PART_O_BIAS,
+	PART_Q_NORM,
+	PART_K_NORM,
+	PART_POST_ATTN_NORM,
+	PART_POST_FFN_NORM,
 };
 
-/* What stands between the products is the llama family's: nothing more. */
-static bool is_plain(const struct plan *plan)
+static bool has(const struct plan *plan, enum part_role role, uint32_t layer)
 {
-	static const enum part_role more[] = {
-		PART_QKV,    PART_Q_BIAS, PART_K_BIAS,	       PART_V_BIAS,  PART_Q_NORM,
-		PART_K_NORM, PART_O_BIAS, PART_POST_ATTN_NORM, PART_GATE_UP, PART_POST_FFN_NORM};
-	const struct model_config *c = &plan->config;
-	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-		if (plan_find(plan, more[i], 0))
-			return false;
-	return !c->gelu && !c->window && c->attn_softcap == 0.0f && c->final_softcap == 0.0f &&
-	       plan_find(plan, PART_Q, 0) != NULL;
+	return plan_find(plan, role, layer) != NULL;
 }
 
 static const struct plan_part *head_part(const struct plan *plan)
@@ -31,45 +38,95 @@ static const struct plan_part *head_part(const struct plan *plan)
 	return own ? own : plan_find(plan, PART_EMBED, 0);
 }
 
-/* The kernel of one layer: its types may differ from another's. */
-static const struct manifest_layer *kernel_of(const struct manifest *manifest,
-					      const struct plan *plan, uint32_t layer)
+/* The kernel that a layer needs: its types and windows may differ from another's. */
+static bool shape_of(const struct plan *plan, uint32_t layer, struct manifest_shape *ret)
 {
 	static const uint32_t places[7] = {MANIFEST_Q,	  MANIFEST_K,  MANIFEST_V,   MANIFEST_O,
 					   MANIFEST_GATE, MANIFEST_UP, MANIFEST_DOWN};
 	const struct model_config *c = &plan->config;
-	struct manifest_shape shape = {c->n_embd,   c->n_ffn,	    c->n_heads, c->n_kv_heads,
-				       c->head_dim, c->interleaved, {0}};
+	*ret = (struct manifest_shape){c->n_embd,   c->n_ffn,	    c->n_heads, c->n_kv_heads,
+				       c->head_dim, c->interleaved, 0,		0,
+				       {0}};
 	for (uint32_t i = 0; i < 7; i++) {
 		const struct plan_part *part = plan_find(plan, part_roles[places[i]], layer);
 		if (!part)
-			return NULL;
-		shape.types[i] = part->type;
+			return false;
+		ret->types[i] = part->type;
 	}
-	return manifest_find_layer(manifest, &shape);
+	ret->window = c->windowed[layer] ? c->window : 0;
+	ret->features = (has(plan, PART_Q_BIAS, layer) ? MANIFEST_WITH_QKV_BIAS : 0u) |
+			(has(plan, PART_O_BIAS, layer) ? MANIFEST_WITH_O_BIAS : 0u) |
+			(has(plan, PART_Q_NORM, layer) ? MANIFEST_WITH_HEAD_NORMS : 0u) |
+			(has(plan, PART_POST_ATTN_NORM, layer) ? MANIFEST_WITH_POST_NORMS : 0u) |
+			(c->gelu ? MANIFEST_WITH_GELU : 0u);
+	/* All of a kind or none. */
+	for (enum manifest_part p = 0; p < MANIFEST_PARTS; p++)
+		if (has(plan, part_roles[p], layer) != manifest_has_part(ret, p))
+			return false;
+	return true;
 }
 
-const struct manifest_layer *layers_kernel(const struct manifest *manifest, const struct plan *plan)
+static bool has_local_tables(const struct plan *plan)
+{
+	uint32_t windowed = 0;
+	for (uint32_t layer = 0; layer < plan->config.n_layers; layer++)
+		windowed += plan->config.windowed[layer];
+	return has(plan, PART_ROPE_LOCAL, 0) && windowed && windowed < plan->config.n_layers;
+}
+
+/* What no such kernel does, whatever its shape; NULL: nothing of it. */
+static const char *not_for_layers(const struct manifest *manifest, const struct plan *plan)
+{
+	const struct model_config *c = &plan->config;
+	enum kernels_family family;
+	struct svc_err err;
+	if (engine_family_parse(manifest->family, &family, &err) != SVC_OK ||
+	    kernels_family_kv(family) != KERNELS_KV_F16)
+		return "whole layers are for keys and values in float16";
+	if (has(plan, PART_QKV, 0) || has(plan, PART_GATE_UP, 0))
+		return "this model has fused projections, for which there are no whole layers";
+	if (c->attn_softcap != 0.0f || c->final_softcap != 0.0f)
+		return "this model has soft-caps, for which there are no whole layers";
+	if (has_local_tables(plan) && c->rope.dims != c->rope_local.dims)
+		return "this model's windowed layers turn another number of dimensions, for which "
+		       "there are no whole layers";
+	return NULL;
+}
+
+bool layers_fit(const struct manifest *manifest, const struct plan *plan,
+		const struct manifest_layer **ret_kernels, char why[LAYERS_WHY])
 {
 	const struct plan_part *head = head_part(plan);
-	const struct manifest_layer *first = NULL;
-	if (!manifest->n_layers || !is_plain(plan) || !head || manifest->head->type != head->type ||
-	    manifest->head->rows != head->rows || manifest->head->cols != head->cols)
-		return NULL;
-	for (uint32_t layer = 0; layer < plan->config.n_layers; layer++) {
-		const struct manifest_layer *kernel = kernel_of(manifest, plan, layer);
-		if (!kernel || (first && kernel != first))
-			return NULL;
-		first = kernel;
+	const char *never = manifest->n_layers ? not_for_layers(manifest, plan) : "";
+	struct manifest_shape shape;
+	snprintf(why, LAYERS_WHY, "%s", never ? never : "");
+	if (never)
+		return false;
+	if (!head || manifest->head->type != head->type || manifest->head->rows != head->rows ||
+	    manifest->head->cols != head->cols) {
+		snprintf(why, LAYERS_WHY, "no head of this model's size and type");
+		return false;
 	}
-	return first;
+	for (uint32_t layer = 0; layer < plan->config.n_layers; layer++) {
+		bool whole = shape_of(plan, layer, &shape);
+		ret_kernels[layer] = whole ? manifest_find_layer(manifest, &shape) : NULL;
+		if (ret_kernels[layer])
+			continue;
+		char text[200];
+		manifest_describe(&shape, text, sizeof text);
+		snprintf(why, LAYERS_WHY, "none for layer %u of this model: %s, or not for its %s",
+			 layer, text, whole ? "types" : "tensors");
+		return false;
+	}
+	return true;
 }
 
 static void find_parts(struct layers *l, const struct plan *plan)
 {
 	for (uint32_t layer = 0; layer < l->n_layers; layer++)
 		for (uint32_t i = 0; i < MANIFEST_PARTS; i++)
-			l->parts[layer][i] = plan_find(plan, part_roles[i], layer)->offset;
+			if (manifest_has_part(&l->kernels[layer]->shape, i))
+				l->parts[layer][i] = plan_find(plan, part_roles[i], layer)->offset;
 	l->head_parts[0] = plan_find(plan, PART_OUTPUT_NORM, 0)->offset;
 	l->head_parts[1] = head_part(plan)->offset;
 }
@@ -96,7 +153,6 @@ enum svc_code layers_open(const struct layers_options *options, const struct pla
 	if (!l)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	l->options = *options;
-	l->kernel = layers_kernel(options->manifest, plan);
 	l->head = options->manifest->head;
 	l->n_layers = c->n_layers;
 	l->embd = c->n_embd;
@@ -104,8 +160,15 @@ enum svc_code layers_open(const struct layers_options *options, const struct pla
 	l->max_rows = options->manifest->max_tokens;
 	l->kv_bytes = c->n_kv_heads * (kernels_k_tile_bytes(KERNELS_KV_F16, c->head_dim) +
 				       kernels_v_tile_bytes(KERNELS_KV_F16, c->head_dim));
-	find_parts(l, plan);
-	enum svc_code code = work_open(l, plan, err);
+	l->has_local = has_local_tables(plan);
+	char why[LAYERS_WHY];
+	enum svc_code code = SVC_OK;
+	if (layers_fit(options->manifest, plan, l->kernels, why))
+		find_parts(l, plan);
+	else
+		code = svc_fail(err, SVC_NO_DEVICE, __func__, "%s", why);
+	if (code == SVC_OK)
+		code = work_open(l, plan, err);
 	if (code == SVC_OK)
 		code = open_areas(l, err);
 	if (code == SVC_OK)
@@ -154,17 +217,19 @@ static enum svc_code put_stream(struct layers *l, struct device_buffer **buffer,
 	return device_sync(*buffer, DEVICE_TO, 0, bytes, err);
 }
 
-/* From the manifest's rules: the first stream once, the layers' others differ in places alone. */
+/* From the manifest's rules, and where each layer's parts lie. */
 static enum svc_code derive(struct layers *l, struct stream_set *set, struct svc_err *err)
 {
 	uint32_t words[MANIFEST_MAX_WORDS], keys = set->key_blocks * ENGINE_PAGE_TOKENS;
 	enum svc_code code = SVC_OK;
-	manifest_derive(&l->kernel->stream, set->rows, keys, words);
 	for (uint32_t layer = 0; layer < l->n_layers && code == SVC_OK; layer++) {
+		const struct manifest_layer *kernel = l->kernels[layer];
+		manifest_derive(&kernel->stream, set->rows, keys, words);
 		for (uint32_t i = 0; i < MANIFEST_PARTS; i++)
-			manifest_put(words, l->kernel->parts[i], l->parts[layer][i]);
-		words[l->kernel->kv] = (uint32_t)(layer * l->kv_bytes);
-		code = put_stream(l, &set->streams[layer], &l->kernel->stream, words, err);
+			if (manifest_has_part(&kernel->shape, i))
+				manifest_put(words, kernel->parts[i], l->parts[layer][i]);
+		words[kernel->kv] = (uint32_t)(layer * l->kv_bytes);
+		code = put_stream(l, &set->streams[layer], &kernel->stream, words, err);
 	}
 	if (set->logit_rows && code == SVC_OK) {
 		manifest_derive(&l->head->stream, set->logit_rows, keys, words);
@@ -259,7 +324,7 @@ static enum svc_code submit(struct layers *l, const struct layers_rows *rows,
 	for (uint32_t i = 0; i < n; i++)
 		runs[i] = (struct device_run){
 			set->streams[i],
-			l->kernel->stream.n_words,
+			l->kernels[i]->stream.n_words,
 			{l->options.weights->buffer, l->work.buffer, l->pages.buffer}};
 	if (rows->n_logits) {
 		runs[n] = (struct device_run){

@@ -23,10 +23,12 @@ struct layers_options {
 	void *context;
 };
 
-/* The kernel for every layer of this model; NULL: the manifest has none, or the model does
- * something between its products that such a kernel doesn't. */
-const struct manifest_layer *layers_kernel(const struct manifest *manifest,
-					   const struct plan *plan);
+enum { LAYERS_WHY = 300 };
+
+/* The kernels of this model's layers, [n_layers], and one for its head. false: why says what there
+ * is none for; nothing, if the manifest has no layers at all. */
+bool layers_fit(const struct manifest *manifest, const struct plan *plan,
+		const struct manifest_layer **ret_kernels, char why[LAYERS_WHY]);
 
 SVC_CHECKED enum svc_code layers_open(const struct layers_options *options, const struct plan *plan,
 				      struct layers **ret_layers, struct svc_err *err);

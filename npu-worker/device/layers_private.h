@@ -16,13 +16,14 @@ struct stream_set {
 
 struct layers {
 	struct layers_options options;
-	const struct manifest_layer *kernel;
+	const struct manifest_layer *kernels[MAX_LAYERS];
 	const struct manifest_head *head;
 	struct area work, pages, logits;
 	struct work_head shape; /* offsets and constants of the work area */
 	uint32_t n_layers, embd, vocab, max_rows, pages_per_row;
 	uint64_t parts[MAX_LAYERS][MANIFEST_PARTS], head_parts[2];
 	size_t kv_bytes; /* of a layer, in a page */
+	bool has_local;	 /* windowed layers have position tables of their own */
 	struct stream_set sets[STREAM_SETS];
 	/* What the rows of the pass at hand need in a slot, before it is compared with what is
 	 * there. */

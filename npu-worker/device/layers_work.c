@@ -32,6 +32,8 @@ static void lay_out(struct layers *l, size_t *ret_bytes)
 		w->places[s] = take(&at, rows * sizeof(struct work_place));
 		w->tables[s] = take(&at, table_bytes(l, l->max_rows));
 		w->page_lists[s] = take(&at, rows * l->pages_per_row * sizeof(uint64_t));
+		if (l->has_local)
+			w->local_tables[s] = take(&at, table_bytes(l, l->max_rows));
 	}
 	*ret_bytes = at;
 }
@@ -99,24 +101,36 @@ static bool slot_holds(const struct layers *l, uint32_t slot, uint32_t rows)
 		      l->n_pages * sizeof *l->page_list) == 0;
 }
 
+static enum svc_code fill_tables(struct layers *l, uint32_t slot, const struct layers_rows *rows,
+				 uint32_t ahead, struct svc_err *err)
+{
+	const struct work_head *w = &l->shape;
+	size_t row_bytes = table_bytes(l, 1), on = (size_t)ahead * 2 * w->pairs;
+	for (uint32_t i = 0; i < rows->count; i++) {
+		const struct engine_pass_row *row = &rows->pass->rows[rows->first + i];
+		memcpy(work(l, w->tables[slot]) + i * row_bytes, row->table + on, row_bytes);
+		if (l->has_local)
+			memcpy(work(l, w->local_tables[slot]) + i * row_bytes,
+			       row->local_table + on, row_bytes);
+	}
+	enum svc_code code = send(l, w->tables[slot], rows->count * row_bytes, err);
+	if (code == SVC_OK && l->has_local)
+		code = send(l, w->local_tables[slot], rows->count * row_bytes, err);
+	return code;
+}
+
 /* What list_places listed, with the positions' tables. */
 static enum svc_code fill_slot(struct layers *l, uint32_t slot, const struct layers_rows *rows,
 			       uint32_t ahead, struct svc_err *err)
 {
 	const struct work_head *w = &l->shape;
-	size_t row_bytes = table_bytes(l, 1);
-	for (uint32_t i = 0; i < rows->count; i++) {
-		const struct engine_pass_row *row = &rows->pass->rows[rows->first + i];
-		memcpy(work(l, w->tables[slot]) + i * row_bytes,
-		       row->table + (size_t)ahead * 2 * w->pairs, row_bytes);
-	}
 	memcpy(work(l, w->places[slot]), l->places, rows->count * sizeof *l->places);
 	memcpy(work(l, w->page_lists[slot]), l->page_list, l->n_pages * sizeof *l->page_list);
 	l->slot_rows[slot] = rows->count;
 	l->slot_pages[slot] = l->n_pages;
 	enum svc_code code = send(l, w->places[slot], rows->count * sizeof *l->places, err);
 	if (code == SVC_OK)
-		code = send(l, w->tables[slot], rows->count * row_bytes, err);
+		code = fill_tables(l, slot, rows, ahead, err);
 	if (code == SVC_OK)
 		code = send(l, w->page_lists[slot], l->n_pages * sizeof *l->page_list, err);
 	return code;

@@ -143,11 +143,9 @@ void manifest_list(const struct manifest *manifest, char *text, size_t size)
 		at += n > 0 ? (size_t)n : 0;
 	}
 	for (uint32_t i = 0; i < manifest->n_layers && at < size; i++) {
-		const struct manifest_shape *s = &manifest->layers[i].shape;
-		int n = snprintf(text + at, size - at,
-				 "%slayers of %u wide, ffn %u, %u heads and %u of keys, each %u",
-				 at ? ", " : "", s->embd, s->ffn, s->heads, s->kv_heads,
-				 s->head_dim);
+		char shape[200];
+		manifest_describe(&manifest->layers[i].shape, shape, sizeof shape);
+		int n = snprintf(text + at, size - at, "%slayers of %s", at ? ", " : "", shape);
 		at += n > 0 ? (size_t)n : 0;
 	}
 }

@@ -21,7 +21,11 @@
  *
  * A word of "keys" grows by step for each further `keys` of them, the new token's own included. The
  * parts are the places of attention norm, q, k, v, o, ffn norm, gate, up, down (of the last norm
- * and the head) in the weights, 64 bits in two words; kv is the layer's place in a KV page. */
+ * and the head) in the weights, 64 bits in two words; kv is the layer's place in a KV page. What a
+ * layer has beyond the llama family's stands in "with", and its parts follow in this order:
+ *
+ *  "with": ["qkv_bias" (3 parts), "o_bias" (1), "head_norms" (2: q, k), "post_norms" (2: attention,
+ *           ffn), "gelu" (instead of silu)], "window": 512 (keys that it sees; without: all) */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -66,18 +70,40 @@ enum manifest_part {
 	MANIFEST_GATE,
 	MANIFEST_UP,
 	MANIFEST_DOWN,
+	MANIFEST_Q_BIAS, /* these where the layer has them */
+	MANIFEST_K_BIAS,
+	MANIFEST_V_BIAS,
+	MANIFEST_O_BIAS,
+	MANIFEST_Q_NORM,
+	MANIFEST_K_NORM,
+	MANIFEST_POST_ATTN_NORM,
+	MANIFEST_POST_FFN_NORM,
 	MANIFEST_PARTS
+};
+
+enum manifest_feature {
+	MANIFEST_WITH_QKV_BIAS = 1,
+	MANIFEST_WITH_O_BIAS = 2,
+	MANIFEST_WITH_HEAD_NORMS = 4,
+	MANIFEST_WITH_POST_NORMS = 8,
+	MANIFEST_WITH_GELU = 16
 };
 
 /* What a whole layer's kernel is made for. */
 struct manifest_shape {
 	uint32_t embd, ffn, heads, kv_heads, head_dim, interleaved;
+	uint32_t features; /* enum manifest_feature */
+	uint32_t window;   /* 0: none */
 	uint32_t types[7]; /* q k v o gate up down */
 };
 
+bool manifest_has_part(const struct manifest_shape *shape, enum manifest_part part);
+/* "576 wide, ffn 1536, ... with qkv_bias": types left out; cut to size. */
+void manifest_describe(const struct manifest_shape *shape, char *text, size_t size);
+
 struct manifest_layer {
 	struct manifest_shape shape;
-	uint32_t parts[MANIFEST_PARTS]; /* words; each of two */
+	uint32_t parts[MANIFEST_PARTS]; /* words; each of two; of those it has */
 	uint32_t kv;			/* word */
 	struct manifest_stream stream;
 };

@@ -108,6 +108,75 @@ static bool read_parts(const json_t *object, const struct manifest_stream *strea
 	return json_array_size(list) == n;
 }
 
+static const char *const feature_names[] = {"qkv_bias", "o_bias", "head_norms", "post_norms",
+					    "gelu"};
+enum { FEATURES = sizeof feature_names / sizeof *feature_names };
+
+bool manifest_has_part(const struct manifest_shape *shape, enum manifest_part part)
+{
+	static const uint8_t needs[MANIFEST_PARTS] = {
+		[MANIFEST_Q_BIAS] = MANIFEST_WITH_QKV_BIAS,
+		[MANIFEST_K_BIAS] = MANIFEST_WITH_QKV_BIAS,
+		[MANIFEST_V_BIAS] = MANIFEST_WITH_QKV_BIAS,
+		[MANIFEST_O_BIAS] = MANIFEST_WITH_O_BIAS,
+		[MANIFEST_Q_NORM] = MANIFEST_WITH_HEAD_NORMS,
+		[MANIFEST_K_NORM] = MANIFEST_WITH_HEAD_NORMS,
+		[MANIFEST_POST_ATTN_NORM] = MANIFEST_WITH_POST_NORMS,
+		[MANIFEST_POST_FFN_NORM] = MANIFEST_WITH_POST_NORMS,
+	};
+	return (needs[part] & shape->features) == needs[part];
+}
+
+void manifest_describe(const struct manifest_shape *shape, char *text, size_t size)
+{
+	int n = snprintf(text, size, "%u wide, ffn %u, %u heads and %u of keys, each %u",
+			 shape->embd, shape->ffn, shape->heads, shape->kv_heads, shape->head_dim);
+	size_t at = n > 0 ? (size_t)n : 0;
+	for (uint32_t i = 0, any = 0; i < FEATURES && at < size; i++) {
+		if (!(shape->features >> i & 1))
+			continue;
+		n = snprintf(text + at, size - at, "%s%s", any++ ? " and " : ", with ",
+			     feature_names[i]);
+		at += n > 0 ? (size_t)n : 0;
+	}
+	if (shape->window && at < size)
+		snprintf(text + at, size - at, ", window %u", shape->window);
+}
+
+static bool read_features(const json_t *object, struct manifest_shape *s)
+{
+	const json_t *with = json_object_get(object, "with"), *name;
+	size_t i;
+	if (with && !json_is_array(with))
+		return false;
+	json_array_foreach(with, i, name)
+	{
+		uint32_t f = 0;
+		while (f < FEATURES && (!json_is_string(name) ||
+					strcmp(json_string_value(name), feature_names[f]) != 0))
+			f++;
+		if (f == FEATURES)
+			return false;
+		s->features |= 1u << f;
+	}
+	return !json_object_get(object, "window") ||
+	       (manifest_u32(object, "window", 1 << 22, &s->window) && s->window);
+}
+
+static bool read_layer_parts(const json_t *object, struct manifest_layer *l)
+{
+	uint32_t words[MANIFEST_PARTS], n = 0;
+	for (uint32_t p = 0; p < MANIFEST_PARTS; p++)
+		n += manifest_has_part(&l->shape, p);
+	if (!read_parts(object, &l->stream, words, n))
+		return false;
+	n = 0;
+	for (uint32_t p = 0; p < MANIFEST_PARTS; p++)
+		if (manifest_has_part(&l->shape, p))
+			l->parts[p] = words[n++];
+	return true;
+}
+
 static bool read_layer(const json_t *object, struct manifest_layer *l)
 {
 	struct manifest_shape *s = &l->shape;
@@ -123,8 +192,8 @@ static bool read_layer(const json_t *object, struct manifest_layer *l)
 	       manifest_u32(object, "heads", 1 << 16, &s->heads) &&
 	       manifest_u32(object, "kv_heads", 1 << 16, &s->kv_heads) &&
 	       manifest_u32(object, "head_dim", 1 << 16, &s->head_dim) &&
-	       read_stream(object, &l->stream) &&
-	       read_parts(object, &l->stream, l->parts, MANIFEST_PARTS) &&
+	       read_features(object, s) && read_stream(object, &l->stream) &&
+	       read_layer_parts(object, l) &&
 	       manifest_u32(object, "kv", l->stream.n_words - 1, &l->kv);
 }
 
@@ -157,7 +226,7 @@ enum svc_code manifest_read_layers(const json_t *root, struct manifest *m, struc
 			return BAD(err,
 				   "layers[%zu] needs embd, ffn, heads, kv_heads, head_dim, "
 				   "interleaved, seven types, words (1 to %d), rules within them, "
-				   "nine parts, and the word kv",
+				   "nine parts and those of what it is \"with\", and the word kv",
 				   i, MANIFEST_MAX_WORDS);
 		m->n_layers++;
 	}

@@ -138,11 +138,70 @@ static void test_bounds(void **unused)
 	}
 }
 
+#define LAYER(more)                                                                                \
+	"{" HEAD                                                                                   \
+	",\"xxh3\":\"eaf06c6480b2cd11\",\"head\":{\"type\":\"Q8_0\",\"rows\":96,\"cols\":64,"      \
+	"\"words\":[0,0,0,0],\"parts\":[0,2]},\"layers\":[{\"embd\":64,\"ffn\":128,\"heads\":4,"   \
+	"\"kv_heads\":2,\"head_dim\":16,\"interleaved\":false,\"types\":[\"Q4_1\",\"Q4_1\","       \
+	"\"Q4_1\",\"Q4_1\",\"Q4_1\",\"Q4_1\",\"Q8_0\"],\"words\":[1,2,3,4,5,6,7,8,9,10,11,12,13]," \
+	"\"keys\":[{\"word\":12,\"keys\":64,\"step\":3}],\"kv\":11," more "}]}"
+#define NINE "0,1,2,3,4,5,6,7,8"
+
+/* Parts of what a layer has stand behind the nine, in their order. */
+static void test_layers(void **unused)
+{
+	struct manifest *m = NULL;
+	struct svc_err err = {0};
+	uint32_t words[MANIFEST_MAX_WORDS];
+	char text[200];
+	(void)unused;
+	write_text("p", "x");
+	assert_int_equal(open_text(LAYER("\"with\":[\"gelu\",\"head_norms\"],\"window\":70,"
+					 "\"parts\":[" NINE ",9,10]"),
+				   &m, &err),
+			 SVC_OK);
+	const struct manifest_layer *l = &m->layers[0];
+	assert_true(manifest_has_part(&l->shape, MANIFEST_K_NORM));
+	assert_false(manifest_has_part(&l->shape, MANIFEST_Q_BIAS));
+	assert_int_equal(l->parts[MANIFEST_Q_NORM], 9);
+	assert_int_equal(l->parts[MANIFEST_K_NORM], 10);
+	manifest_list(m, text, sizeof text);
+	assert_string_equal(text, "layers of 64 wide, ffn 128, 4 heads and 2 of keys, each 16, "
+				  "with head_norms and gelu, window 70");
+	manifest_derive(&l->stream, 5, 65, words);
+	assert_int_equal(words[12], 13 + 3);
+	struct manifest_shape other = l->shape;
+	assert_ptr_equal(manifest_find_layer(m, &other), l);
+	other.window = 71;
+	assert_null(manifest_find_layer(m, &other));
+	manifest_close(m);
+}
+
+static void test_layers_that_are_wrong(void **unused)
+{
+	static const char *const cases[] = {
+		LAYER("\"parts\":[" NINE ",9]"),
+		LAYER("\"parts\":[0]"),
+		LAYER("\"with\":[\"qkv_bias\"],\"parts\":[" NINE "]"),
+		LAYER("\"with\":[\"wings\"],\"parts\":[" NINE "]"),
+		LAYER("\"with\":[1],\"parts\":[" NINE "]"),
+		LAYER("\"with\":\"gelu\",\"parts\":[" NINE "]"),
+		LAYER("\"window\":0,\"parts\":[" NINE "]"),
+	};
+	(void)unused;
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct manifest *m = NULL;
+		struct svc_err err = {0};
+		assert_int_equal(open_text(cases[i], &m, &err), SVC_NO_DEVICE);
+		assert_non_null(strstr(err.msg, "layers[0]"));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_streams),
-		cmocka_unit_test(test_what_is_wrong_is_named),
+		cmocka_unit_test(test_layers),	cmocka_unit_test(test_layers_that_are_wrong),
+		cmocka_unit_test(test_streams), cmocka_unit_test(test_what_is_wrong_is_named),
 		cmocka_unit_test(test_bounds),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -18,6 +18,7 @@ struct products {
 	struct device *device;
 	struct area weights, acts, output;
 	struct layers *layers; /* NULL: products */
+	char no_layers[LAYERS_WHY];
 	struct device_buffer *streams[MAX_MATRICES];
 	size_t acts_bytes, output_bytes;
 };
@@ -56,9 +57,10 @@ static enum svc_code check_plan(const struct products *products, const struct pl
 	*ret_acts = *ret_output = ALIGNMENT;
 	if (strcmp(products->options.family, "a16-v1") != 0)
 		return svc_fail(err, SVC_NO_DEVICE, __func__,
-				"%s has no layers for this model; single products are for the "
-				"family a16-v1, the run serves %s",
-				products->options.kernels, products->options.family);
+				"%s has no layers for this model (%s); single products are for "
+				"the family a16-v1, the run serves %s",
+				products->options.kernels, products->no_layers,
+				products->options.family);
 	for (uint32_t i = 0; i < plan->n_parts; i++) {
 		const struct plan_part *part = &plan->parts[i];
 		const struct kernels_matrix matrix = {part->type, part->rows, part->cols, NULL};
@@ -67,10 +69,12 @@ static enum svc_code check_plan(const struct products *products, const struct pl
 		manifest_list(products->manifest, there, sizeof there);
 		if (!manifest_find(products->manifest, &matrix))
 			return svc_fail(err, SVC_NO_DEVICE, __func__,
-					"%s has no kernel for %s %ux%u of this model; it has %s",
+					"%s has no kernel for %s %ux%u of this model; it has "
+					"%s%s%s",
 					products->options.kernels,
 					gguf_tensor_type_name(part->type), part->rows, part->cols,
-					there);
+					there, *products->no_layers ? "; layers: " : "",
+					products->no_layers);
 		size_t acts = acts_bytes(tokens, part->cols);
 		size_t output = (size_t)tokens * part->rows * sizeof(float) * MAX_MATRICES;
 		*ret_acts = acts > *ret_acts ? acts : *ret_acts;
@@ -134,7 +138,8 @@ static enum svc_code check_kernels(struct products *products, const struct plan 
 				o->kernels, products->manifest->family, o->family);
 	if (code != SVC_OK)
 		return code;
-	*ret_layers = layers_kernel(products->manifest, plan) != NULL;
+	const struct manifest_layer *kernels[MODEL_MAX_LAYERS];
+	*ret_layers = layers_fit(products->manifest, plan, kernels, products->no_layers);
 	return *ret_layers ? SVC_OK
 			   : check_plan(products, plan, &products->acts_bytes,
 					&products->output_bytes, err);
@@ -318,6 +323,11 @@ struct engine_executor products_executor(struct products *products)
 {
 	return products->layers ? (struct engine_executor){products, NULL, run_layers}
 				: (struct engine_executor){products, multiply, NULL};
+}
+
+const char *products_no_layers(const struct products *products)
+{
+	return products->no_layers;
 }
 
 const struct layers *products_layers(const struct products *products)

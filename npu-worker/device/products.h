@@ -40,5 +40,7 @@ struct products *products_close(struct products *products);
 struct engine_executor products_executor(struct products *products);
 /* The device reads and writes the shared memory itself, not copies. */
 bool products_in_place(const struct products *products);
+/* Why the folder's layers don't do for this model; "": they do, or there are none. */
+const char *products_no_layers(const struct products *products);
 /* NULL: products alone are on the device. */
 const struct layers *products_layers(const struct products *products);

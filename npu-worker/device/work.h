@@ -18,6 +18,8 @@ struct work_head {
 	uint32_t places[WORK_SLOTS]; /* struct work_place [rows] */
 	uint32_t tables[WORK_SLOTS]; /* float [rows][2 pairs] */
 	uint32_t page_lists[WORK_SLOTS]; /* uint64: bytes from the third argument's start */
+	/* As tables, for windowed layers; 0: they have none of their own. */
+	uint32_t local_tables[WORK_SLOTS];
 };
 
 struct work_place {
@@ -31,5 +33,5 @@ struct work_logits {
 	uint64_t offset;
 };
 
-_Static_assert(sizeof(struct work_head) == 60, "as documented");
+_Static_assert(sizeof(struct work_head) == 68, "as documented");
 _Static_assert(sizeof(struct work_place) == 8 && sizeof(struct work_logits) == 16, "as documented");

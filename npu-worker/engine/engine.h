@@ -71,6 +71,7 @@ struct engine_pass_row {
 	const uint8_t *const *pages; /* of its sequence; the same pointer for rows of the same */
 	bool settled;		     /* of its sequence: see engine_seq */
 	const float *table;	     /* rope [2][pairs] of the position; the next one's follows */
+	const float *local_table;    /* of windowed layers; NULL: they have none of their own */
 	float *x; /* [n_embd]: the embedding; out, if keeps_x: the last layer's */
 	bool keeps_x;
 	float *logits;	   /* [n_vocab], out; NULL: none are wanted */

@@ -276,19 +276,29 @@ static void run_pooling(struct step *step)
 		run_sums(step);
 }
 
+static const float *table_of(const struct engine_layer *layer, uint32_t position)
+{
+	return layer->rope + (size_t)position * 2 * layer->rope_pairs;
+}
+
 /* All layers and the head where the executor does them at once. */
 static void run_pass(struct step *step)
 {
 	struct engine *e = step->engine;
-	const struct engine_layer *layer = &e->layers[0];
+	const struct engine_layer *wide = NULL, *windowed = NULL;
 	uint32_t vocab = e->info.config.n_vocab;
+	for (uint32_t i = 0; i < e->info.config.n_layers; i++)
+		*(e->layers[i].window ? &windowed : &wide) = &e->layers[i];
+	wide = wide ? wide : windowed;
 	for (uint32_t r = 0; r < step->n_rows; r++) {
 		struct engine_row *row = &e->rows[r];
+		bool local = windowed && windowed->rope != wide->rope;
 		e->pass_rows[r] = (struct engine_pass_row){
 			.position = row->position,
 			.pages = (const uint8_t *const *)e->spans[row->seq].pages,
 			.settled = step->batch->seqs[row->seq].settled,
-			.table = layer->rope + (size_t)row->position * 2 * layer->rope_pairs,
+			.table = table_of(wide, row->position),
+			.local_table = local ? table_of(windowed, row->position) : NULL,
 			.x = e->x + (size_t)r * e->info.config.n_embd,
 			.keeps_x = is_pooled(step, r),
 			.logits = logits_of_row(step, r),

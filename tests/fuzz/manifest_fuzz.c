@@ -19,6 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			for (uint32_t tokens = 1; tokens <= m->max_tokens; tokens *= 3)
 				manifest_product_words(&m->products[i], tokens, UINT64_MAX, 1,
 						       words);
+		for (uint32_t i = 0; i < m->n_layers; i++)
+			manifest_derive(&m->layers[i].stream, m->max_tokens, 65, words);
 		manifest_close(m);
 	}
 	json_decref(root);

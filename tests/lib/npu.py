@@ -42,14 +42,22 @@ def stream(kind, rows, cols):
 
 
 ROUNDINGS = {"a16-v1": 0, "b16-v1": 1}
+FEATURES = {"qkv_bias": 3, "o_bias": 1, "head_norms": 2, "post_norms": 2, "gelu": 0}  # and how many parts each has
 
 
 def layer_stream(shape, family):
     """A whole layer for one token and 64 keys, as tests/xrt/softnpu/layer.h has it; and where its places are."""
     dims = [shape[name] for name in ("embd", "ffn", "heads", "kv_heads", "head_dim")]
-    words = [MAGIC, 2, *dims, int(shape["interleaved"]), *(TYPES[t] for t in shape["types"]), 1, 1, 0, *[0] * 18, ROUNDINGS[family]]
+    flags, parts, at = 0, list(range(18, 36, 2)), 39
+    for i, (name, count) in enumerate(FEATURES.items()):
+        if name in shape.get("with", []):
+            flags |= 1 << i
+            parts += range(at, at + 2 * count, 2)
+        at += 2 * count
+    words = [MAGIC, 2, *dims, int(shape["interleaved"]), *(TYPES[t] for t in shape["types"]), 1, 1, 0, *[0] * 18, ROUNDINGS[family],
+             flags, shape.get("window", 0), *[0] * 16]
     return {**shape, "words": words, "linear": [{"word": 15, "step": 1}], "keys": [{"word": 16, "keys": 64, "step": 1}], "kv": 17,
-            "parts": list(range(18, 36, 2))}
+            "parts": parts}
 
 
 def head_stream(kind, rows, cols, family):
@@ -57,9 +65,10 @@ def head_stream(kind, rows, cols, family):
             "linear": [{"word": 5, "step": 1}], "parts": [6, 8]}
 
 
-def write_layers(folder, program, layer, head, family="a16-v1", **changes):
-    """A kernel folder for whole layers of this shape, and the head (type, rows, cols)."""
-    write_kernels(folder, program, [], layers=[layer_stream(layer, family)], head=head_stream(*head, family), family=family, **changes)
+def write_layers(folder, program, layers, head, family="a16-v1", **changes):
+    """A kernel folder for whole layers of these shapes, and the head (type, rows, cols)."""
+    write_kernels(folder, program, [], layers=[layer_stream(layer, family) for layer in layers], head=head_stream(*head, family),
+                  family=family, **changes)
 
 
 def write_kernels(folder, program, shapes, **changes):

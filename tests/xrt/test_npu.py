@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+import small_models
 from api import Stream, join, until
 from npu import SoftNpu, wait_for_end, write_kernels, write_layers
 from pipeline import BUILD, model_path, pipeline_with
@@ -35,8 +36,8 @@ def npu():
     npu = SoftNpu(folder)
     program = npu.build / "kernels/softnpu.xclbin"
     write_kernels(folder / "products", program, SHAPES)
-    write_layers(folder / "layers", program, LAYER, SHAPES[-1])
-    write_layers(folder / "b16", program, LAYER, SHAPES[-1], family="b16-v1")
+    write_layers(folder / "layers", program, [LAYER], SHAPES[-1])
+    write_layers(folder / "b16", program, [LAYER], SHAPES[-1], family="b16-v1")
     done = subprocess.run([BUILD / "bin/lockstep", "model", "convert", model_path(), folder / "SmolLM2"], capture_output=True)
     assert done.returncode == 0, done.stderr
     yield npu
@@ -44,9 +45,9 @@ def npu():
     subprocess.run(["rm", "-rf", folder])
 
 
-def start(npu, *options, kernels="layers", device="xrt", keeper=(), env=None, words=()):
+def start(npu, *options, kernels="layers", device="xrt", keeper=(), env=None, words=(), model="SmolLM2"):
     worker = ["--device", device, "--kernels", npu.folder / kernels, "--device-limit-ms", LIMIT_MS, "--device-pause-ms", 0, *options]
-    return pipeline_with(model=npu.folder / "SmolLM2", options={"keeper": [*KEEPER, *keeper], "npu-worker": worker},
+    return pipeline_with(model=npu.folder / model, options={"keeper": [*KEEPER, *keeper], "npu-worker": worker},
                          env=npu.env(**(env or {})), programs={"npu-worker": npu.worker(*words)})
 
 
@@ -151,6 +152,56 @@ def test_another_family(npu, host):
         assert ask(pipeline, max_tokens=12) == expected
         assert "NPU: layers on the device" in pipeline.log("npu-worker")
     assert expected[0].logprobs != host[0].logprobs[:12]
+
+
+def host_then_npu(npu, model, kernels, **body):
+    """The same request to a worker on the host, and to its successor on the NPU; the latter's log."""
+    with start(npu, "--prefix-cache=false", device="host", model=model, kernels=kernels) as pipeline:
+        expected = ask(pipeline, **body)
+        pipeline.restart("npu-worker", "--device", "xrt")
+        assert ask(pipeline, **body) == expected and len(expected[0].ids) == body["max_tokens"]
+        return pipeline.log("npu-worker")
+
+
+@pytest.mark.parametrize("name", [name for name in small_models.ALL if name != "gemma3_capped"])
+def test_layers_of_other_families(npu, name):
+    """Biases, norms of heads and behind branches, gelu, windows with position tables of their own; types that differ from layer to
+    layer; a prompt longer than a window and than one run of the device."""
+    path = small_models.make(name, npu.folder / f"{name}.gguf")
+    shapes, head = small_models.layers_of(path)
+    write_layers(npu.folder / name, npu.build / "kernels/softnpu.xclbin", shapes, head)
+    assert len(shapes) > 1
+    assert "NPU: layers on the device" in host_then_npu(npu, path.name, name, prompt=3 * PROMPT, max_tokens=FEW)
+
+
+def test_layers_that_no_kernel_can_be_for_are_named(npu):
+    """What such a kernel doesn't do, and which layers a folder has instead of the model's."""
+    model = small_models.make("gemma3_capped", npu.folder / "capped.gguf")
+    small_models.make("gemma3", npu.folder / "plain.gguf")
+    program = npu.build / "kernels/softnpu.xclbin"
+    shapes, head = small_models.layers_of(npu.folder / "plain.gguf")
+    write_layers(npu.folder / "all", program, shapes, head)
+    write_layers(npu.folder / "wide-only", program, [shape for shape in shapes if "window" not in shape], head)
+    for served, kernels, said in ((model, "all", "this model has soft-caps, for which there are no whole layers"),
+                                  (npu.folder / "plain.gguf", "wide-only", "none for layer 0 of this model: 128 wide, ffn 192, 4 heads "
+                                   "and 2 of keys, each 48, with head_norms and post_norms and gelu, window 70")):
+        with pipeline_with(model=served, options={"keeper": KEEPER, "npu-worker": ["--device", "host"]}) as pipeline:
+            status, text = second(npu, pipeline, "--kernels", npu.folder / kernels)
+            assert status == 69 and said in text, text
+
+
+@pytest.mark.skipif(not LONG, reason="the long form")
+@pytest.mark.parametrize("name", ["Qwen2.5-Coder-0.5B-Instruct.gguf", "gemma-3-270m-Q4_K_M.gguf"])
+def test_the_other_models(npu, name):
+    folder, back = npu.folder / name[:5], npu.folder / f"{name[:5]}-back.gguf"
+    for source, target in ((model_path(name), folder), (folder, back)):
+        subprocess.run([BUILD / "bin/lockstep", "model", "convert", source, target], check=True, capture_output=True)
+    shapes, head = small_models.layers_of(back)
+    back.unlink()
+    write_layers(npu.folder / f"{name[:5]}-kernels", npu.build / "kernels/softnpu.xclbin", shapes, head)
+    log = host_then_npu(npu, folder.name, f"{name[:5]}-kernels", max_tokens=32)
+    subprocess.run(["rm", "-rf", folder])
+    assert "NPU: layers on the device; weights, activations, KV pages and logits: in place" in log
 
 
 def go_through(pipeline, disturb, after=4, **more):
@@ -305,7 +356,7 @@ def test_kernels_that_do_not_fit_are_named(npu, idle):
     program = npu.build / "kernels/softnpu.xclbin"
     write_kernels(npu.folder / "few", program, SHAPES[:2])
     write_kernels(npu.folder / "other", program, SHAPES, family="f32-v1")
-    write_layers(npu.folder / "narrow", program, {**LAYER, "heads": 8}, SHAPES[-1], family="a16-v1")
+    write_layers(npu.folder / "narrow", program, [{**LAYER, "heads": 8}], SHAPES[-1])
     write_kernels(npu.folder / "damaged", program, SHAPES, xxh3="0" * 16)
     for words, said in (((), "--kernels names no folder"), (("--kernels", npu.folder / "none"), "no NPU kernels"),
                         (("--kernels", npu.folder / "few"), "it has Q4_1 576x576, Q4_1 192x576"),

@@ -12,7 +12,7 @@ enum { LANES = 64, KEYS = 64, GROUP = 32, MAX_DIM = 512, MAX_ROWS = 4096 };
 struct head {
 	uint32_t rows, logit_rows, slot, pairs;
 	float eps, scale;
-	uint32_t x, bad, logits, places[2], tables[2], lists[2];
+	uint32_t x, bad, logits, places[2], tables[2], lists[2], local_tables[2];
 };
 
 struct place {
@@ -57,10 +57,22 @@ static float exponential(float x)
 	return (1.0f + fmaf(q, r * r, r)) * ldexpf(1.0f, half) * ldexpf(1.0f, whole - half);
 }
 
+static float gated(float x, float u)
+{
+	float e = exponential(-fabsf(u));
+	return x * ((u < 0.0f ? e : 1.0f) / (1.0f + e));
+}
+
 static float silu(float x)
 {
-	float e = exponential(-fabsf(x));
-	return x * ((x < 0.0f ? e : 1.0f) / (1.0f + e));
+	return gated(x, x);
+}
+
+/* 2 sqrt(2 / pi) (x + 0.044715 x^3) */
+static float gelu(float x)
+{
+	float linear = (float)1.5957691216057308, cubic = (float)0.07135481627260025;
+	return gated(x, x * fmaf(cubic, x * x, linear));
 }
 
 static float half_float(const void *p)
@@ -185,10 +197,30 @@ static void norm_rows(struct job *j, const float *weight)
 		norm(j->x + (size_t)r * n, weight, j->head.eps, n, j->h + (size_t)r * n);
 }
 
-static void add_rows(struct job *j)
+/* The branch in h, after its own norm if it has one, to the residual. */
+static bool add_rows(struct job *j, uint32_t post_norm)
 {
-	for (size_t i = 0; i < (size_t)j->w->rows * j->w->embd; i++)
+	uint32_t n = j->w->embd;
+	if (j->w->with & WITH_POST_NORMS) {
+		const float *weight = floats(j, j->w->more[post_norm], n);
+		for (uint32_t r = 0; weight && r < j->w->rows; r++)
+			norm(j->h + (size_t)r * n, weight, j->head.eps, n, j->h + (size_t)r * n);
+		if (!weight)
+			return false;
+	}
+	for (size_t i = 0; i < (size_t)j->w->rows * n; i++)
 		j->x[i] = j->x[i] + j->h[i];
+	return true;
+}
+
+/* To n values of each row of y. */
+static bool add_bias(const struct job *j, uint32_t part, uint32_t n, float *y, size_t stride)
+{
+	const float *bias = floats(j, j->w->more[part], n);
+	for (uint32_t r = 0; bias && r < j->w->rows; r++)
+		for (uint32_t i = 0; i < n; i++)
+			y[r * stride + i] = y[r * stride + i] + bias[i];
+	return bias != NULL;
 }
 
 /* ---- attention */
@@ -255,22 +287,22 @@ struct part {
 	float most, sum, out[MAX_DIM];
 };
 
-/* Keys 0 .. n - 1 of one block are visible. */
-static void attend_block(const struct job *j, const uint8_t *tile, const float *q, uint32_t n,
-			 struct part *ret)
+/* Keys first .. n - 1 of one block are visible. */
+static void attend_block(const struct job *j, const uint8_t *tile, const float *q, uint32_t first,
+			 uint32_t n, struct part *ret)
 {
 	uint32_t dim = j->w->head_dim;
 	const uint8_t *values = tile + (size_t)dim * KEYS * 2;
 	float weight[KEYS] = {0}, lane[KEYS];
 	ret->most = -INFINITY;
-	for (uint32_t key = 0; key < n; key++) {
+	for (uint32_t key = first; key < n; key++) {
 		float s = 0.0f;
 		for (uint32_t i = 0; i < dim; i++)
 			s = fmaf(q[i], half_float(tile + 2 * (i * KEYS + key)), s);
 		weight[key] = s * j->head.scale;
 		ret->most = weight[key] > ret->most ? weight[key] : ret->most;
 	}
-	for (uint32_t key = 0; key < n; key++)
+	for (uint32_t key = first; key < n; key++)
 		weight[key] = exponential(weight[key] - ret->most);
 	memcpy(lane, weight, sizeof lane);
 	ret->sum = half_tree(lane);
@@ -278,7 +310,8 @@ static void attend_block(const struct job *j, const uint8_t *tile, const float *
 		float out = 0.0f;
 		for (uint32_t key = 0; key < KEYS; key++)
 			out = fmaf(weight[key],
-				   key < n ? half_float(values + 2 * (key * value_stride(dim) + i))
+				   key >= first && key < n
+					   ? half_float(values + 2 * (key * value_stride(dim) + i))
 					   : 0.0f,
 				   out);
 		ret->out[i] = out;
@@ -292,13 +325,16 @@ static bool attend(const struct job *j, uint32_t row, uint32_t head)
 	const float *q = j->qkv + ((size_t)row * (w->heads + 2 * w->kv_heads) + head) * dim;
 	float *out = j->heads + ((size_t)row * w->heads + head) * dim;
 	struct part all, next;
-	for (uint32_t block = 0; block <= position / KEYS && block < w->key_blocks; block++) {
+	uint32_t oldest = w->window && position >= w->window ? position - w->window + 1 : 0;
+	uint32_t start = oldest / KEYS;
+	for (uint32_t block = start; block <= position / KEYS && block < w->key_blocks; block++) {
 		const uint8_t *tile = tile_of(j, row, block, head / (w->heads / w->kv_heads));
 		uint32_t left = position - block * KEYS + 1;
 		if (!tile)
 			return false;
-		attend_block(j, tile, q, left < KEYS ? left : KEYS, block ? &next : &all);
-		if (!block)
+		attend_block(j, tile, q, block == start ? oldest % KEYS : 0,
+			     left < KEYS ? left : KEYS, block == start ? &all : &next);
+		if (block == start)
 			continue;
 		float most = next.most > all.most ? next.most : all.most;
 		float a = exponential(all.most - most), b = exponential(next.most - most);
@@ -314,6 +350,33 @@ static bool attend(const struct job *j, uint32_t row, uint32_t head)
 
 /* ---- a layer */
 
+static bool finish_heads(struct job *j, uint32_t width)
+{
+	const struct layer_words *w = j->w;
+	uint32_t dim = w->head_dim, q = w->heads * dim, kv = w->kv_heads * dim;
+	const float *q_norm = floats(j, w->more[Q_NORM], dim),
+		    *k_norm = floats(j, w->more[K_NORM], dim);
+	if ((w->with & WITH_QKV_BIAS) && (!add_bias(j, Q_BIAS, q, j->qkv, width) ||
+					  !add_bias(j, K_BIAS, kv, j->qkv + q, width) ||
+					  !add_bias(j, V_BIAS, kv, j->qkv + q + kv, width)))
+		return false;
+	if ((w->with & WITH_HEAD_NORMS) && (!q_norm || !k_norm))
+		return false;
+	for (uint32_t r = 0; r < w->rows; r++) {
+		const float *table = j->tables + (size_t)r * 2 * j->head.pairs;
+		for (uint32_t head = 0; head < w->heads + w->kv_heads; head++) {
+			float *vector = j->qkv + (size_t)r * width + (size_t)head * dim;
+			if (w->with & WITH_HEAD_NORMS)
+				norm(vector, head < w->heads ? q_norm : k_norm, j->head.eps, dim,
+				     vector);
+			turn(j, vector, table);
+		}
+		if (!store_keys(j, r))
+			return false;
+	}
+	return true;
+}
+
 static bool attention_half(struct job *j)
 {
 	const struct layer_words *w = j->w;
@@ -326,25 +389,19 @@ static bool attention_half(struct job *j)
 	round_rows(j, j->h, w->embd, w->embd, &p);
 	if (!multiply(j, p, w->types[0], q, w->parts[Q], j->qkv, width) ||
 	    !multiply(j, p, w->types[1], kv, w->parts[K], j->qkv + q, width) ||
-	    !multiply(j, p, w->types[2], kv, w->parts[V], j->qkv + q + kv, width))
+	    !multiply(j, p, w->types[2], kv, w->parts[V], j->qkv + q + kv, width) ||
+	    !finish_heads(j, width))
 		return false;
-	for (uint32_t r = 0; r < w->rows; r++) {
-		const float *table = j->tables + (size_t)r * 2 * j->head.pairs;
-		for (uint32_t head = 0; head < w->heads + w->kv_heads; head++)
-			turn(j, j->qkv + (size_t)r * width + (size_t)head * dim, table);
-		if (!store_keys(j, r))
-			return false;
-	}
 	for (uint32_t r = 0; r < w->rows; r++)
 		for (uint32_t head = 0; head < w->heads; head++)
 			if (!attend(j, r, head))
 				return false;
 	p.cols = q;
 	round_rows(j, j->heads, q, q, &p);
-	if (!multiply(j, p, w->types[3], w->embd, w->parts[O], j->h, w->embd))
+	if (!multiply(j, p, w->types[3], w->embd, w->parts[O], j->h, w->embd) ||
+	    ((w->with & WITH_O_BIAS) && !add_bias(j, O_BIAS, w->embd, j->h, w->embd)))
 		return false;
-	add_rows(j);
-	return true;
+	return add_rows(j, POST_ATTN_NORM);
 }
 
 static bool ffn_half(struct job *j)
@@ -362,14 +419,12 @@ static bool ffn_half(struct job *j)
 	for (uint32_t r = 0; r < w->rows; r++) {
 		float *gate = j->gate_up + (size_t)r * 2 * w->ffn, *up = gate + w->ffn;
 		for (uint32_t i = 0; i < w->ffn; i++)
-			gate[i] = silu(gate[i]) * up[i];
+			gate[i] = (w->with & WITH_GELU ? gelu : silu)(gate[i]) * up[i];
 	}
 	p.cols = w->ffn;
 	round_rows(j, j->gate_up, w->ffn, 2 * (size_t)w->ffn, &p);
-	if (!multiply(j, p, w->types[6], w->embd, w->parts[DOWN], j->h, w->embd))
-		return false;
-	add_rows(j);
-	return true;
+	return multiply(j, p, w->types[6], w->embd, w->parts[DOWN], j->h, w->embd) &&
+	       add_rows(j, POST_FFN_NORM);
 }
 
 static void *at(const struct layer_memory *m, uint64_t offset, uint64_t bytes)
@@ -391,7 +446,9 @@ static bool open_work(struct job *j, const struct layer_memory *m, uint32_t rows
 	j->x = at(m, j->head.x, (uint64_t)j->head.rows * embd * 4);
 	j->bad = at(m, j->head.bad, (uint64_t)j->head.rows * 4);
 	j->places = at(m, j->head.places[slot], (uint64_t)rows * sizeof *j->places);
-	j->tables = at(m, j->head.tables[slot], (uint64_t)rows * 2 * j->head.pairs * 4);
+	bool local = j->w && j->w->window && j->head.local_tables[slot];
+	j->tables = at(m, (local ? j->head.local_tables : j->head.tables)[slot],
+		       (uint64_t)rows * 2 * j->head.pairs * 4);
 	j->pages = at(m, j->head.lists[slot], 8);
 	return j->x && j->bad && j->places && j->tables && j->pages;
 }

@@ -5,10 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LAYER_WORDS = 37, HEAD_WORDS = 11 };
+enum { LAYER_WORDS = 55, HEAD_WORDS = 11 };
 enum { ROUND_A16, ROUND_B16 }; /* activations: the families a16-v1, b16-v1 */
 enum { OPERATION_LAYER = 2, OPERATION_HEAD = 3 };
 enum { ATTN_NORM, Q, K, V, O, FFN_NORM, GATE, UP, DOWN, LAYER_PARTS };
+/* What a layer may have beyond the llama family's, with the parts that this needs. */
+enum {
+	WITH_QKV_BIAS = 1,
+	WITH_O_BIAS = 2,
+	WITH_HEAD_NORMS = 4,
+	WITH_POST_NORMS = 8,
+	WITH_GELU = 16
+};
+enum { Q_BIAS, K_BIAS, V_BIAS, O_BIAS, Q_NORM, K_NORM, POST_ATTN_NORM, POST_FFN_NORM, MORE_PARTS };
 
 /* A layer's instruction stream. Places are bytes in the weights: low word, high word. */
 struct layer_words {
@@ -17,7 +26,9 @@ struct layer_words {
 	uint32_t rows, key_blocks;
 	uint32_t kv; /* of the layer, in a page */
 	uint32_t parts[LAYER_PARTS][2];
-	uint32_t rounding;
+	uint32_t rounding, with;
+	uint32_t window; /* keys that it sees; 0: all */
+	uint32_t more[MORE_PARTS][2];
 };
 
 struct head_words {
