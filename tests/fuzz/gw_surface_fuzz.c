@@ -45,6 +45,18 @@ static void check_refused(uint8_t choice, struct svc_err *err)
 	buf_free(&out);
 }
 
+/* What a response repeats of an accepted request is an object again. */
+static void check_settings(const json_t *body)
+{
+	char *text = gw_responses_settings(body);
+	json_t *json = json_loads(text ? text : "", JSON_REJECT_DUPLICATES, NULL);
+	if (!json_is_object(json) || !json_is_array(json_object_get(json, "tools")) ||
+	    !json_is_object(json_object_get(json, "metadata")))
+		abort();
+	json_decref(json);
+	free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	json_t *body = NULL, *chat = NULL;
@@ -69,6 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	else if (request->temperature < 0 || request->temperature > 2 || request->n != 1 ||
 		 (!request->chat.ptr && request->n_prompts != 1 && !(data[0] & 8)))
 		abort();
+	else if ((data[0] & 11) == 3)
+		check_settings(body);
 	gw_request_free(request);
 	json_decref(body);
 	return 0;
