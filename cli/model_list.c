@@ -61,7 +61,8 @@ static bool model_print(const char *dir, const char *name)
 	size_t len = strlen(name);
 	snprintf(path, sizeof path, "%s/%s", dir, name);
 	bool folder = folder_is(path);
-	if (stat(path, &stat_of) != 0 || (!folder && (len < 5 || strcmp(name + len - 5, ".gguf"))))
+	if (stat(path, &stat_of) != 0 ||
+	    (!folder && (len < 5 || strcmp(name + len - 5, ".gguf") != 0)))
 		return false;
 	if (model_open_head(path, &gguf, NULL, &err) != SVC_OK) {
 		printf("%-44s  %s\n", name, err.msg);

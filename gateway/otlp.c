@@ -16,6 +16,7 @@
 #define QUEUE_BYTES    (4u << 20)
 #define REPLY_BYTES    65536u
 #define URL_BYTES      256u
+#define STATUS_BYTES   12u
 
 struct waiting {
 	char *json;
@@ -171,18 +172,29 @@ static void message_end(struct gw_otlp *otlp, int status)
 		timer_set(otlp, taken ? 0 : otlp->back_off_s);
 }
 
+/* "HTTP/1.1 200": the three digits, or 0 for what is no answer. */
+static int status_read(const char head[STATUS_BYTES])
+{
+	int status = 0;
+	if (memcmp(head, "HTTP/1.", 7) != 0 || head[8] != ' ')
+		return 0;
+	for (size_t i = 9; i < STATUS_BYTES; i++) {
+		if (head[i] < '0' || head[i] > '9')
+			return 0;
+		status = 10 * status + (head[i] - '0');
+	}
+	return status;
+}
+
 static void on_read(struct bufferevent *connection, void *context)
 {
 	struct evbuffer *input = bufferevent_get_input(connection);
-	char head[13] = "";
-	int status = 0;
+	char head[STATUS_BYTES];
 	/* The rest of the answer says nothing that would change anything. */
-	if (evbuffer_get_length(input) < sizeof head - 1)
+	if (evbuffer_get_length(input) < sizeof head)
 		return;
-	evbuffer_copyout(input, head, sizeof head - 1);
-	if (sscanf(head, "HTTP/1.%*1[01] %3d", &status) != 1)
-		status = 0;
-	message_end(context, status);
+	evbuffer_copyout(input, head, sizeof head);
+	message_end(context, status_read(head));
 }
 
 static void on_event(struct bufferevent *connection, short what, void *context)
@@ -268,9 +280,10 @@ static enum svc_code url_read(struct gw_otlp *otlp, const char *url, char name[U
 	const char *rest = otlp->host + n_name + (bracket && otlp->host[n_name]);
 	snprintf(name, URL_BYTES, "%.*s", (int)(n_name - bracket), otlp->host + bracket);
 	snprintf(port, 8, "%s", *rest == ':' ? rest + 1 : "4318");
+	long number = strtol(port, NULL, 10);
 	if (!*name || (bracket && otlp->host[n_name] != ']') || (*rest && *rest != ':') ||
-	    strlen(rest) > 6 || strspn(port, "0123456789") != strlen(port) || atoi(port) < 1 ||
-	    atoi(port) > 65535)
+	    strlen(rest) > 6 || strspn(port, "0123456789") != strlen(port) || number < 1 ||
+	    number > 65535)
 		return svc_fail_param(err, SVC_BAD_CONFIG, "otlp-endpoint",
 				      "--otlp-endpoint: no host, or no port from 1 to 65535, in %s",
 				      url);
