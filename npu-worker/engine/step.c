@@ -285,11 +285,10 @@ static const float *table_of(const struct engine_layer *layer, uint32_t position
 static void run_pass(struct step *step)
 {
 	struct engine *e = step->engine;
-	const struct engine_layer *wide = NULL, *windowed = NULL;
+	const struct engine_layer *wide = &e->layers[0], *windowed = NULL;
 	uint32_t vocab = e->info.config.n_vocab;
 	for (uint32_t i = 0; i < e->info.config.n_layers; i++)
 		*(e->layers[i].window ? &windowed : &wide) = &e->layers[i];
-	wide = wide ? wide : windowed;
 	for (uint32_t r = 0; r < step->n_rows; r++) {
 		struct engine_row *row = &e->rows[r];
 		bool local = windowed && windowed->rope != wide->rope;
