@@ -16,6 +16,7 @@ static const struct opt talk_options[] = {
 	{"url", OPT_STRING, "", 0, 0, NULL,
 	 "address of the gateway; default http://127.0.0.1:PORT"},
 	{"port", OPT_INT, "8080", 1, 65535, NULL, "port of the gateway on this machine"},
+	{"model", OPT_STRING, "", 0, 0, NULL, "of several; empty: the server's first"},
 	{"api-key", OPT_STRING, "", 0, 0, NULL, "sent as a bearer token"},
 	{"system", OPT_STRING, "", 0, 0, NULL, "system prompt"},
 	{"raw", OPT_BOOL, "false", 0, 0, NULL, "generate: no chat template, the text as it is"},
@@ -92,6 +93,9 @@ static json_t *make_request(const struct talk *talk, const char *raw_prompt)
 	int64_t max_tokens = opt_int(talk->options, "max-tokens"),
 		seed = opt_int(talk->options, "seed");
 	double temperature = opt_real(talk->options, "temperature");
+	if (*opt_string(talk->options, "model"))
+		json_object_set_new(request, "model",
+				    json_string(opt_string(talk->options, "model")));
 	if (max_tokens > 0)
 		json_object_set_new(request, "max_tokens", json_integer(max_tokens));
 	if (seed >= 0)

@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,4 +41,24 @@ void cli_run_dir(const struct opt_set *options, char *dir, size_t size)
 		snprintf(dir, size, "%s", given);
 	else
 		snprintf(dir, size, "/dev/shm/lockstep-%u", (unsigned)geteuid());
+}
+
+enum svc_code cli_each_run(const char *dir, cli_visitor *visit, void *context, struct svc_err *err)
+{
+	char pattern[512];
+	glob_t found = {0};
+	snprintf(pattern, sizeof pattern, "%s/control", dir);
+	if (access(pattern, F_OK) == 0)
+		return visit(dir, context, err);
+	snprintf(pattern, sizeof pattern, "%s/*/control", dir);
+	enum svc_code code = SVC_OK;
+	if (glob(pattern, 0, NULL, &found) != 0)
+		code = svc_fail(err, SVC_NO_WORKER, __func__,
+				"nothing runs in %s (deploy/up starts it)", dir);
+	for (size_t i = 0; code == SVC_OK && i < found.gl_pathc; i++) {
+		*strrchr(found.gl_pathv[i], '/') = 0;
+		code = visit(found.gl_pathv[i], context, err);
+	}
+	globfree(&found);
+	return code;
 }

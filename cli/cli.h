@@ -17,6 +17,7 @@ int cli_chat(int argc, char **argv);
 int cli_model(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_trace(int argc, char **argv);
+int cli_reload(int argc, char **argv);
 int cli_restart(int argc, char **argv);
 int cli_verify(int argc, char **argv);
 
@@ -28,3 +29,8 @@ bool cli_options(const struct opt_source *source, int argc, char **argv, struct 
 int cli_fail(const struct svc_err *err);
 /* The run directory: the option, or the default of this user. */
 void cli_run_dir(const struct opt_set *options, char *dir, size_t size);
+/* Calls visit for the run in dir or, if dir is that of several (deploy/up --model NAME=FILE), for
+ * each of those below it; ends with the first that fails. SVC_NO_WORKER: nothing runs there. */
+typedef enum svc_code cli_visitor(const char *dir, void *context, struct svc_err *err);
+enum svc_code cli_each_run(const char *dir, cli_visitor *visit, void *context,
+			   struct svc_err *err) SVC_CHECKED;

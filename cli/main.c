@@ -11,6 +11,7 @@ static const struct cli_command commands[] = {
 	{"health", "exit status 0 if an instance of a role is alive and ready", cli_health},
 	{"tokenize", "text to token ids, offline", tok_command_main},
 	{"detokenize", "token ids to text, offline", tok_command_main},
+	{"reload", "every process reads its configuration again", cli_reload},
 	{"restart", "restarts a role's instances, one after the other", cli_restart},
 	{"trace", "where a token's time goes: a table, a file for a timeline viewer", cli_trace},
 	{"bench", "tokens per second, in process or through a server", cli_bench},

@@ -85,39 +85,53 @@ static void print_table(const struct shm_run *run, const struct svc_summary *sum
 	print_recoveries(run);
 }
 
+/* How it is shown, and whether all that was shown is ready. */
+struct showing {
+	bool json, ready;
+};
+
+static enum svc_code show_run(const char *dir, void *context, struct svc_err *err)
+{
+	struct showing *showing = context;
+	struct svc_summary summary;
+	struct shm_run run;
+	enum svc_code code = run_attach(dir, dir, ROLE_KEEPER, &run, err);
+	if (code != SVC_OK)
+		return code;
+	svc_summarise(&run, &summary);
+	if (showing->json)
+		print_json(&run, &summary);
+	else
+		print_table(&run, &summary);
+	showing->ready = showing->ready && summary.ready;
+	run_detach(&run);
+	return SVC_OK;
+}
+
 int cli_status(int argc, char **argv)
 {
 	const struct opt_source source = {"lockstep status", "what runs", {status_options}, false};
 	struct opt_set *options = NULL;
-	struct shm_run run;
 	struct svc_err err = {0};
-	struct svc_summary summary;
+	struct showing showing;
+	enum svc_code code;
 	char dir[256];
 	int status;
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
+	bool watch = opt_bool(options, "watch");
 	cli_run_dir(options, dir, sizeof dir);
-	enum svc_code code = run_attach(dir, dir, ROLE_KEEPER, &run, &err);
-	if (code != SVC_OK) {
-		if (code == SVC_NOT_FOUND)
-			svc_fail(&err, SVC_NO_WORKER, __func__,
-				 "nothing runs in %s (deploy/up starts it)", dir);
-		opt_free(options);
-		return cli_fail(&err);
-	}
 	do {
-		svc_summarise(&run, &summary);
-		if (opt_bool(options, "watch") && !opt_bool(options, "json"))
+		showing = (struct showing){.json = opt_bool(options, "json"), .ready = true};
+		if (watch && !showing.json)
 			printf("\033[H\033[2J");
-		if (opt_bool(options, "json"))
-			print_json(&run, &summary);
-		else
-			print_table(&run, &summary);
+		code = cli_each_run(dir, show_run, &showing, &err);
 		fflush(stdout);
-	} while (opt_bool(options, "watch") && sleep(1) == 0);
-	run_detach(&run);
+	} while (code == SVC_OK && watch && sleep(1) == 0);
 	opt_free(options);
-	return summary.ready ? 0 : 75;
+	if (code != SVC_OK)
+		return cli_fail(&err);
+	return showing.ready ? 0 : 75;
 }
 
 int cli_health(int argc, char **argv)

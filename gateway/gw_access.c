@@ -39,6 +39,15 @@ enum svc_code gw_access_open(struct gateway *gateway, struct svc_err *err)
 	return code;
 }
 
+enum svc_code gw_access_reload(struct gateway *gateway, struct svc_err *err)
+{
+	if (*opt_string(gateway->svc->options, "api-keys"))
+		return keys_load(gateway, err);
+	free(gateway->keys);
+	gateway->keys = NULL;
+	return SVC_OK;
+}
+
 void gw_access_close(struct gateway *gateway)
 {
 	free(gateway->keys);

@@ -3,6 +3,8 @@
 #include "gateway/gw_state.h"
 
 enum svc_code gw_access_open(struct gateway *gateway, struct svc_err *err) SVC_CHECKED;
+/* --api-keys has changed: another file, none any more, or the first. On failure nothing has. */
+enum svc_code gw_access_reload(struct gateway *gateway, struct svc_err *err) SVC_CHECKED;
 void gw_access_close(struct gateway *gateway);
 /* Reads their files again if they have changed. */
 void gw_access_look(struct gateway *gateway);

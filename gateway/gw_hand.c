@@ -108,8 +108,8 @@ static bool send_to_any(struct gateway *gateway, const struct shm_run *run, cons
 	return false;
 }
 
-static bool hand_try(struct gateway *gateway, struct gw_http_exchange *exchange,
-		     const struct buf *request, uint32_t index)
+bool gw_hand_try(struct gateway *gateway, struct gw_http_exchange *exchange,
+		 const struct buf *request, uint32_t index)
 {
 	struct gw_models *models = gateway->models;
 	const struct shm_run *run = gw_peer_run(models, index);
@@ -118,7 +118,8 @@ static bool hand_try(struct gateway *gateway, struct gw_http_exchange *exchange,
 	bool sent = false;
 	if (!run)
 		return false;
-	buf_append(&text, request->ptr, request->len);
+	if (request->len)
+		buf_append(&text, request->ptr, request->len);
 	if (gw_http_exchange_carry(exchange, &carried, &text)) {
 		int file = file_of(&text);
 		sent = file >= 0 &&
@@ -127,11 +128,8 @@ static bool hand_try(struct gateway *gateway, struct gw_http_exchange *exchange,
 			close(file);
 	}
 	buf_free(&text);
-	if (!sent)
-		return false;
-	models->handed++;
-	gw_http_exchange_leave(exchange);
-	return true;
+	models->handed += sent;
+	return sent;
 }
 
 /* ---- waiting for a gateway ---- */
@@ -169,8 +167,9 @@ void gw_hand_over(struct gateway *gateway, struct gw_http_exchange *exchange, ui
 	struct buf text = {0};
 	struct svc_err err;
 	gw_http_request_print(&text, gw_http_exchange_request(exchange));
-	if (!hand_try(gateway, exchange, &text, run) &&
-	    wait_begin(gateway, exchange, &text, run, &err) != SVC_OK)
+	if (gw_hand_try(gateway, exchange, &text, run))
+		gw_http_exchange_leave(exchange);
+	else if (wait_begin(gateway, exchange, &text, run, &err) != SVC_OK)
 		gw_reply_error(exchange, &err);
 	buf_free(&text);
 }
@@ -192,8 +191,9 @@ void gw_hand_look(struct gateway *gateway)
 		struct gw_http_exchange *exchange = waiting->exchange;
 		uint32_t run = run_in(&models->list, waiting->dir);
 		next = LIST_NEXT(waiting, link);
-		if (run != UINT32_MAX && hand_try(gateway, exchange, &waiting->text, run)) {
+		if (run != UINT32_MAX && gw_hand_try(gateway, exchange, &waiting->text, run)) {
 			waiting_free(models, waiting);
+			gw_http_exchange_leave(exchange);
 		} else if (run == UINT32_MAX || svc_now_us() > waiting->until_us) {
 			struct svc_err err;
 			(void)svc_fail(&err, SVC_NO_WORKER, __func__,

@@ -310,6 +310,29 @@ static int run_of(struct gateway *gateway, struct gw_http_exchange *exchange)
 	return is_for_any(request->path) ? -1 : run_of_body(gateway, exchange);
 }
 
+bool gw_models_pass(struct gateway *gateway, struct gw_http_exchange *exchange)
+{
+	const struct buf nothing = {0};
+	for (uint32_t i = 0; gateway->models && i < gateway->models->list.n_runs; i++)
+		if (gw_hand_try(gateway, exchange, &nothing, i))
+			return true;
+	return false;
+}
+
+/* While this gateway drains it refuses what another one of its run may take. */
+static bool leave_to_own(struct gateway *gateway, struct gw_http_exchange *exchange)
+{
+	struct buf text = {0};
+	if (!gateway->svc->draining || gateway->limits.own_run == UINT32_MAX)
+		return false;
+	gw_http_request_print(&text, gw_http_exchange_request(exchange));
+	bool gone = gw_hand_try(gateway, exchange, &text, gateway->limits.own_run);
+	buf_free(&text);
+	if (gone)
+		gw_http_exchange_leave(exchange);
+	return gone;
+}
+
 bool gw_models_route(struct gateway *gateway, struct gw_http_exchange *exchange)
 {
 	struct svc_err err;
@@ -318,8 +341,10 @@ bool gw_models_route(struct gateway *gateway, struct gw_http_exchange *exchange)
 	own_find(gateway);
 	gateway->limits.any_model = false;
 	int run = run_of(gateway, exchange);
-	if (run < 0 || (uint32_t)run == gateway->limits.own_run)
+	if (run < 0)
 		return false;
+	if ((uint32_t)run == gateway->limits.own_run)
+		return leave_to_own(gateway, exchange);
 	if (gw_http_exchange_hops(exchange) < HOPS_MAX) {
 		gw_hand_over(gateway, exchange, (uint32_t)run);
 		return true;

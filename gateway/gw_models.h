@@ -11,6 +11,8 @@ void gw_models_close(struct gateway *gateway);
 void gw_models_look(struct gateway *gateway);
 /* true: the request is another run's. It was handed over, waits for that, or was refused. */
 bool gw_models_route(struct gateway *gateway, struct gw_http_exchange *exchange);
+/* This gateway drains: an idle connection goes to another gateway of any run. */
+bool gw_models_pass(struct gateway *gateway, struct gw_http_exchange *exchange);
 /* The client of a request that waits for its gateway has gone; false: it doesn't wait. */
 bool gw_models_gone(struct gateway *gateway, const struct gw_http_exchange *exchange);
 
@@ -64,8 +66,11 @@ const struct shm_run *gw_peer_run(struct gw_models *models, uint32_t index);
 /* gw_hand.c */
 enum svc_code gw_hand_open(struct gateway *gateway, struct svc_err *err) SVC_CHECKED;
 void gw_hand_close(struct gateway *gateway);
-/* Hands over to a gateway of the list's run, now or as soon as there is one; or replies that there
- * is none. */
+/* Hands over, with gw_http_exchange_leave, to a gateway of the list's run, now or as soon as there
+ * is one; or replies that there is none. */
 void gw_hand_over(struct gateway *gateway, struct gw_http_exchange *exchange, uint32_t run);
+/* Hands over now, if that can be; false: it can't. */
+bool gw_hand_try(struct gateway *gateway, struct gw_http_exchange *exchange,
+		 const struct buf *request, uint32_t run);
 /* Tries again for those that wait. */
 void gw_hand_look(struct gateway *gateway);

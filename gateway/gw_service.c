@@ -224,6 +224,11 @@ static void on_answered(void *context, const struct gw_http_answered *answered)
 			 answered->status, answered->bytes, (double)answered->us / 1e6);
 }
 
+static bool on_pass(void *context, struct gw_http_exchange *exchange)
+{
+	return gw_models_pass(context, exchange);
+}
+
 static void on_room(void *context, struct gw_http_exchange *exchange)
 {
 	gw_call_look(context, gw_http_exchange_user(exchange));
@@ -377,33 +382,78 @@ static enum svc_code descriptors_check(unsigned max_connections, struct svc_err 
 	return SVC_OK;
 }
 
+/* From the options, at the start and whenever they have changed. */
 static void limits_set(struct gateway *gateway)
 {
 	const struct opt_set *set = gateway->svc->options;
-	const struct shm_run *run = &gateway->svc->run;
-	snprintf(gateway->model_name, sizeof gateway->model_name, "%.*s", (int)CTL_NAME_BYTES - 1,
-		 run->ctl->config.model_name);
-	snprintf(gateway->fingerprint, sizeof gateway->fingerprint, "%.*s",
-		 (int)sizeof gateway->fingerprint - 1, run->ctl->config.fingerprint);
-	gateway->limits = (struct gw_api_limits){
-		.model_name = gateway->model_name,
-		.model_aliases = opt_string(set, "model-aliases"),
-		.n_vocab = run->n_vocab,
-		.n_embd = run->n_embd,
-		.ctx = run->ctx,
-		.max_choices = (uint32_t)opt_int(set, "max-choices"),
-		.strict = opt_bool(set, "strict"),
-		.trust_request_template = opt_bool(set, "trust-request-chat-template"),
-	};
+	gateway->limits.model_aliases = opt_string(set, "model-aliases");
+	gateway->limits.max_choices = (uint32_t)opt_int(set, "max-choices");
+	gateway->limits.strict = opt_bool(set, "strict");
+	gateway->limits.trust_request_template = opt_bool(set, "trust-request-chat-template");
 	gateway->queue = (uint32_t)opt_int(set, "queue");
 	gateway->access_log = opt_bool(set, "access-log");
 	gateway->keep_alive_us = (uint64_t)(opt_real(set, "keep-alive-s") * 1e6);
 	gateway->keep_us = (uint64_t)(opt_real(set, "keep-s") * 1e6);
 	gateway->detach_us = (uint64_t)(opt_real(set, "detach-s") * 1e6);
 	gateway->no_worker_us = (uint64_t)(opt_real(set, "no-worker-s") * 1e6);
-	gateway->router = (struct gw_router){.routes = routes,
-					     .n_routes = sizeof routes / sizeof *routes,
-					     .origins = opt_string(set, "cors-origins")};
+	gateway->router.origins = opt_string(set, "cors-origins");
+	/* Who can be reached from elsewhere has names that only its operator knows. */
+	bool named = gateway->loopback || *opt_string(set, "allowed-hosts");
+	gateway->router.hosts = named ? opt_string(set, "allowed-hosts") : NULL;
+}
+
+/* What the run says, which doesn't change. */
+static void model_set(struct gateway *gateway)
+{
+	const struct shm_run *run = &gateway->svc->run;
+	snprintf(gateway->model_name, sizeof gateway->model_name, "%.*s", (int)CTL_NAME_BYTES - 1,
+		 run->ctl->config.model_name);
+	snprintf(gateway->fingerprint, sizeof gateway->fingerprint, "%.*s",
+		 (int)sizeof gateway->fingerprint - 1, run->ctl->config.fingerprint);
+	gateway->limits.model_name = gateway->model_name;
+	gateway->limits.n_vocab = run->n_vocab;
+	gateway->limits.n_embd = run->n_embd;
+	gateway->limits.ctx = run->ctx;
+	gateway->router.routes = routes;
+	gateway->router.n_routes = sizeof routes / sizeof *routes;
+}
+
+static const char *const live[] = {"queue",
+				   "max-choices",
+				   "strict",
+				   "trust-request-chat-template",
+				   "cors-origins",
+				   "api-keys",
+				   "allowed-hosts",
+				   "model-aliases",
+				   "access-log",
+				   "keep-alive-s",
+				   "keep-s",
+				   "detach-s",
+				   "no-worker-s",
+				   "max-body-bytes",
+				   "max-header-bytes",
+				   "max-connections",
+				   "max-connections-per-address",
+				   "header-timeout-s",
+				   "body-timeout-s",
+				   "idle-timeout-s",
+				   "write-timeout-s",
+				   "output-bytes",
+				   NULL};
+
+static enum svc_code reload(struct svc *svc, struct svc_err *err)
+{
+	struct gateway *gateway = svc->role_state;
+	const struct gw_http_options http = http_options(svc->options);
+	enum svc_code code = descriptors_check(http.max_connections, err);
+	if (code == SVC_OK)
+		code = gw_access_reload(gateway, err);
+	if (code != SVC_OK)
+		return code;
+	limits_set(gateway);
+	gw_http_server_set_options(gateway->server, &http);
+	return SVC_OK;
 }
 
 /* Where the port is claimed: gateways of all runs of one file of models share it. */
@@ -425,6 +475,7 @@ static enum svc_code listen_start(struct gateway *gateway, struct svc_err *err)
 						.request = on_request,
 						.gone = on_gone,
 						.room = on_room,
+						.pass = on_pass,
 						.answered = on_answered};
 	const char *host = opt_string(svc->options, "host");
 	struct gw_http_listener listener;
@@ -440,10 +491,9 @@ static enum svc_code listen_start(struct gateway *gateway, struct svc_err *err)
 	if (code != SVC_OK)
 		return code;
 	gateway->claim_fd = listener.claim_fd;
-	/* Who can be reached from elsewhere has names that only its operator knows. */
-	if (listener.loopback || *opt_string(svc->options, "allowed-hosts"))
-		gateway->router.hosts = opt_string(svc->options, "allowed-hosts");
-	else if (!gateway->keys)
+	gateway->loopback = listener.loopback;
+	limits_set(gateway);
+	if (!gateway->router.hosts && !gateway->keys)
 		log_warn("every machine that reaches port %u may use this server: --api-keys "
 			 "restricts that",
 			 listener.port);
@@ -486,6 +536,7 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 	gateway->watch = gw_watch_new(&svc->run);
 	if (!gateway->by_slot || !gateway->read_here || !gateway->watch)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	model_set(gateway);
 	limits_set(gateway);
 	vocab_look(gateway);
 	gw_ready_look(gateway);
@@ -508,4 +559,6 @@ const struct svc_spec gateway_spec = {
 	.tick = tick,
 	.drain = drain,
 	.stop = stop,
+	.live = live,
+	.reload = reload,
 };

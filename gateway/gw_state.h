@@ -96,7 +96,7 @@ struct gateway {
 	uint64_t keep_us, detach_us;
 	struct gw_detached_list detached;
 	uint64_t quarantine_us; /* last sweep */
-	bool draining, access_log;
+	bool draining, access_log, loopback;
 	uint64_t closing_us; /* when it stopped listening */
 	struct gw_calls calls;
 	uint32_t n_calls;

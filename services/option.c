@@ -347,6 +347,26 @@ const char *opt_positional(const struct opt_set *set, size_t index)
 	return index < set->n_positionals ? set->positionals[index] : NULL;
 }
 
+void opt_exchange(struct opt_set *set, struct opt_set *other, const struct opt_exchange *exchange)
+{
+	assert(set->n_values == other->n_values);
+	for (size_t i = 0; i < set->n_values; i++) {
+		struct value *mine = &set->values[i], *theirs = &other->values[i], held;
+		struct opt_change change = {
+			.name = mine->opt->name, .before = mine->text, .after = theirs->text};
+		if (strcmp(mine->text, theirs->text) == 0)
+			continue;
+		change.taken = exchange->may(exchange->context, change.name);
+		if (exchange->told)
+			exchange->told(exchange->context, &change);
+		if (!change.taken)
+			continue;
+		held = *mine;
+		*mine = *theirs;
+		*theirs = held;
+	}
+}
+
 void opt_print_help(const struct opt_source *source, FILE *out)
 {
 	fprintf(out, "%s: %s\n\n", source->program, source->summary);

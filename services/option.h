@@ -48,6 +48,22 @@ bool opt_is_set(const struct opt_set *set, const char *name);
 size_t opt_positional_count(const struct opt_set *set);
 const char *opt_positional(const struct opt_set *set, size_t index);
 
+/* An option whose text differs between two sets. */
+struct opt_change {
+	const char *name, *before, *after;
+	bool taken;
+};
+
+struct opt_exchange {
+	bool (*may)(void *context, const char *name);
+	void (*told)(void *context, const struct opt_change *change); /* NULL is fine */
+	void *context;
+};
+
+/* Of two sets of the same tables: what differs and may is exchanged, so that doing it again puts
+ * everything back; told hears of each difference. Texts of set stay valid as long as both sets. */
+void opt_exchange(struct opt_set *set, struct opt_set *other, const struct opt_exchange *exchange);
+
 void opt_print_help(const struct opt_source *source, FILE *out);
 /* name = value  # source */
 void opt_print_config(const struct opt_set *set, FILE *out);

@@ -254,9 +254,44 @@ static void actions_are_told(void **state)
 
 #define CLEAN(test) cmocka_unit_test_teardown(test, clean)
 
+static bool not_slots(void *context, const char *name)
+{
+	(void)context;
+	return strcmp(name, "slots") != 0;
+}
+
+static void count(void *context, const struct opt_change *change)
+{
+	int *n = context;
+	n[change->taken]++;
+	assert_string_not_equal(change->before, change->after);
+}
+
+static void test_exchange_there_and_back(void **state)
+{
+	(void)state;
+	int n[2] = {0, 0};
+	struct opt_set *set = parse_well(WORDS("--slots", "4", "--name", "a"));
+	struct opt_set *other = parse_well(WORDS("--slots", "5", "--name", "b", "--strict"));
+	const struct opt_exchange exchange = {not_slots, count, n};
+	opt_exchange(set, other, &exchange);
+	assert_int_equal(opt_int(set, "slots"), 4);
+	assert_string_equal(opt_string(set, "name"), "b");
+	assert_true(opt_bool(set, "strict"));
+	assert_string_equal(opt_string(other, "name"), "a");
+	assert_true(n[0] == 1 && n[1] == 2);
+	opt_exchange(set, other, &exchange);
+	assert_string_equal(opt_string(set, "name"), "a");
+	assert_false(opt_bool(set, "strict"));
+	assert_true(n[0] == 2 && n[1] == 4);
+	opt_free(set);
+	opt_free(other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_exchange_there_and_back),
 		CLEAN(the_strongest_source_wins),
 		CLEAN(flags_have_both_forms),
 		CLEAN(a_bad_value_is_named),

@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/turns.h"
 #include "services/deadman.h"
+#include "services/reload.h"
 
 #define TICK_ACTIVE_MS 20
 #define TICK_IDLE_MS   100
@@ -42,7 +43,7 @@ static const struct opt common_options[] = {
 };
 
 struct svc_loop {
-	struct event *tick, *bus_event, *bell_event, *on_term, *on_int, *keeper_event;
+	struct event *tick, *bus_event, *bell_event, *on_term, *on_int, *on_hup, *keeper_event;
 	int keeper_fd;
 	uint64_t drain_deadline_us;
 	bool watchdog; /* systemd wants to hear from us */
@@ -294,6 +295,13 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
 	event_active(svc->loop->tick, EV_TIMEOUT, 0);
 }
 
+static void on_hangup(evutil_socket_t number, short what, void *arg)
+{
+	(void)number;
+	(void)what;
+	svc_reload(arg);
+}
+
 static enum svc_code make_loop(struct svc *svc, struct svc_err *err)
 {
 	struct svc_loop *loop = svc->loop;
@@ -303,9 +311,10 @@ static enum svc_code make_loop(struct svc *svc, struct svc_err *err)
 		event_new(svc->base, bell_fd(svc->bell), EV_READ | EV_PERSIST, on_bell, svc);
 	loop->on_term = evsignal_new(svc->base, SIGTERM, on_signal, svc);
 	loop->on_int = evsignal_new(svc->base, SIGINT, on_signal, svc);
+	loop->on_hup = evsignal_new(svc->base, SIGHUP, on_hangup, svc);
 	struct timeval now = {0, 0};
 	if (!loop->tick || !loop->bus_event || !loop->bell_event || !loop->on_term ||
-	    !loop->on_int || event_add(loop->bus_event, NULL) ||
+	    !loop->on_int || !loop->on_hup || event_add(loop->bus_event, NULL) ||
 	    event_add(loop->bell_event, NULL) || evtimer_add(loop->tick, &now))
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "cannot set up the event loop");
 	return SVC_OK;
@@ -417,7 +426,8 @@ static enum svc_code join(struct svc *svc, struct svc_err *err)
 static enum svc_code announce(struct svc *svc, struct svc_err *err)
 {
 	struct msg hello = {.kind = MSG_HELLO};
-	if (event_add(svc->loop->on_term, NULL) || event_add(svc->loop->on_int, NULL))
+	if (event_add(svc->loop->on_term, NULL) || event_add(svc->loop->on_int, NULL) ||
+	    event_add(svc->loop->on_hup, NULL))
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "cannot set up the event loop");
 	bus_refresh(svc->bus);
 	inc_set_state(&svc->run, INC_READY);
@@ -450,9 +460,10 @@ static enum svc_code serve(struct svc *svc, struct svc_err *err)
 static void tear_down(struct svc *svc)
 {
 	if (svc->loop) {
-		struct event *events[] = {svc->loop->tick,	 svc->loop->bus_event,
-					  svc->loop->bell_event, svc->loop->on_term,
-					  svc->loop->on_int,	 svc->loop->keeper_event};
+		struct event *events[] = {svc->loop->tick,	  svc->loop->bus_event,
+					  svc->loop->bell_event,  svc->loop->on_term,
+					  svc->loop->on_int,	  svc->loop->on_hup,
+					  svc->loop->keeper_event};
 		for (size_t i = 0; i < sizeof events / sizeof *events; i++)
 			if (events[i])
 				event_free(events[i]);
@@ -484,6 +495,7 @@ static void prepare_process(void)
 {
 	struct rlimit none = {0, 0};
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGHUP, SIG_IGN); /* until there is something to read again */
 	signal(SIGTERM, leave_at_once);
 	signal(SIGINT, leave_at_once);
 	/* While a core of a large mapping is written, the lock would still be held. */
@@ -511,6 +523,9 @@ int svc_main(const struct svc_spec *spec, int argc, char **argv)
 		return 70;
 	prepare_process();
 	svc->spec = spec;
+	svc->source = &source;
+	svc->argc = argc;
+	svc->argv = argv;
 	log_open(inc_role_name(spec->role), 0, 0, LOG_LEVEL_INFO);
 	enum svc_code code = opt_parse(&source, argc, argv, &svc->options, &action, &err);
 	if (code != SVC_OK) {

@@ -42,10 +42,18 @@ struct svc_spec {
 	 * deadline has passed. */
 	bool (*drain)(struct svc *svc);
 	void (*stop)(struct svc *svc);
+	/* Options that may change while it runs, beside the common ones; ends with NULL. After a
+	 * change, reload() takes them from svc->options: it checks all first, and what it refuses
+	 * stays as it was. See services/reload.h. */
+	const char *const *live;
+	enum svc_code (*reload)(struct svc *svc, struct svc_err *err);
 };
 
 struct svc {
 	const struct svc_spec *spec;
+	const struct opt_source *source; /* of the options, to read them again */
+	int argc;
+	char **argv;
 	struct opt_set *options;
 	struct shm_run run;
 	struct event_base *base;

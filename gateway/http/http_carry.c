@@ -75,12 +75,8 @@ bool gw_http_exchange_carry(struct gw_http_exchange *exchange, struct gw_http_ca
 void gw_http_exchange_leave(struct gw_http_exchange *exchange)
 {
 	struct gw_http_conn *conn = gw_http_conn_of(exchange);
-	bufferevent_disable(conn->bev, EV_READ | EV_WRITE);
-	event_del(conn->closed);
-	evtimer_del(conn->timer);
-	conn->state = CONN_LEFT;
 	conn->server->counts.exchanges--;
-	event_active(conn->again, EV_TIMEOUT, 0);
+	gw_http_conn_leave(conn);
 }
 
 bool gw_http_server_adopt(struct gw_http_server *server, const struct gw_http_carried *carried_take,

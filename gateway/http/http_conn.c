@@ -137,6 +137,28 @@ static void held_forget(struct gw_http_conn *conn)
 	conn->held_bytes = 0;
 }
 
+/* Only because the server drains is it to end: the client wasn't told, and may ask again. */
+static bool may_go_on(const struct gw_http_conn *conn)
+{
+	return conn->server->draining && conn->server->handler.pass &&
+	       !conn->exchange.close_after && !conn->exchange.broken;
+}
+
+bool gw_http_conn_pass(struct gw_http_conn *conn)
+{
+	const struct gw_http_handler *handler = &conn->server->handler;
+	return handler->pass && handler->pass(handler->context, &conn->exchange);
+}
+
+void gw_http_conn_leave(struct gw_http_conn *conn)
+{
+	bufferevent_disable(conn->bev, EV_READ | EV_WRITE);
+	event_del(conn->closed);
+	evtimer_del(conn->timer);
+	conn->state = CONN_LEFT;
+	event_active(conn->again, EV_TIMEOUT, 0);
+}
+
 static void request_forget(struct gw_http_conn *conn)
 {
 	gw_http_parser_next(conn->parser);
@@ -296,6 +318,9 @@ static void on_read(struct bufferevent *bev, void *arg)
 			event_add(conn->closed, NULL);
 		break;
 	case CONN_FLUSHING:
+		if (may_go_on(conn))
+			break;
+		/* fall through */
 	case CONN_LINGERING:
 		evbuffer_drain(input, evbuffer_get_length(input));
 		break;
@@ -312,6 +337,8 @@ static void on_write(struct bufferevent *bev, void *arg)
 	if (conn->state == CONN_FLUSHING && output_pending(conn) == 0) {
 		if (conn->client_ended)
 			gw_http_conn_free(conn);
+		else if (may_go_on(conn) && gw_http_conn_pass(conn))
+			gw_http_conn_leave(conn);
 		else
 			linger(conn);
 	} else if (conn->state == CONN_ANSWERING && conn->exchange.ended) {

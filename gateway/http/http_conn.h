@@ -86,6 +86,11 @@ void gw_http_conn_free(struct gw_http_conn *conn);
 struct gw_http_conn *gw_http_conn_of(struct gw_http_exchange *exchange);
 /* The exchange has been answered: on to the next request, or to the end. */
 void gw_http_conn_answered(struct gw_http_conn *conn);
+/* An idle one of a server that drains: does another process go on with it? Then leave or free it.
+ */
+bool gw_http_conn_pass(struct gw_http_conn *conn);
+/* Nothing is read or written here from now on; it is freed by the event loop. */
+void gw_http_conn_leave(struct gw_http_conn *conn);
 /* Output was added: watch that the client takes it. */
 void gw_http_conn_watch_output(struct gw_http_conn *conn);
 

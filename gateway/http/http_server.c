@@ -110,6 +110,12 @@ enum svc_code gw_http_server_new(struct event_base *base, const struct gw_http_o
 	return SVC_OK;
 }
 
+void gw_http_server_set_options(struct gw_http_server *server,
+				const struct gw_http_options *options)
+{
+	server->options = *options;
+}
+
 void gw_http_server_set_tls(struct gw_http_server *server, const struct gw_tls *tls)
 {
 	server->tls = tls;
@@ -152,6 +158,15 @@ static void listener_free(struct gw_http_server *server)
 	server->listener = NULL;
 }
 
+/* Its client may be asking at this very moment: better that somebody reads it. */
+static void idle_end(struct gw_http_conn *conn)
+{
+	if (gw_http_conn_pass(conn))
+		gw_http_conn_leave(conn);
+	else
+		gw_http_conn_free(conn);
+}
+
 void gw_http_server_drain(struct gw_http_server *server, bool keep_listening)
 {
 	struct gw_http_conn *conn = TAILQ_FIRST(&server->conns);
@@ -163,7 +178,7 @@ void gw_http_server_drain(struct gw_http_server *server, bool keep_listening)
 		if (conn->state == CONN_READING && conn->served &&
 		    !gw_http_parser_started(conn->parser) &&
 		    evbuffer_get_length(bufferevent_get_output(conn->bev)) == 0)
-			gw_http_conn_free(conn);
+			idle_end(conn);
 		conn = next;
 	}
 }

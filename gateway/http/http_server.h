@@ -53,6 +53,9 @@ struct gw_http_handler {
 	void (*gone)(void *context, struct gw_http_exchange *exchange);
 	/* There is room again after gw_http_reply_has_room said no. */
 	void (*room)(void *context, struct gw_http_exchange *exchange);
+	/* An idle connection is about to be closed, because this server drains. true: another
+	 * process goes on with it (http_carry.h). NULL is fine. */
+	bool (*pass)(void *context, struct gw_http_exchange *exchange);
 	/* A framing fault is about to be answered (metrics, log). NULL is fine. */
 	void (*fault)(void *context, const struct gw_http_fault *fault);
 	/* An exchange has come to its end. NULL is fine. */
@@ -64,6 +67,9 @@ enum svc_code gw_http_server_new(struct event_base *base, const struct gw_http_o
 				 const struct gw_http_handler *handler,
 				 struct gw_http_server **ret_server,
 				 struct svc_err *err) SVC_CHECKED;
+/* Other limits and times: for what begins from now on. */
+void gw_http_server_set_options(struct gw_http_server *server,
+				const struct gw_http_options *options);
 /* Connections from now on speak TLS. Before the first one; tls must outlive the server. */
 void gw_http_server_set_tls(struct gw_http_server *server, const struct gw_tls *tls);
 /* Listens on fd, which it takes (see http_listen.h). */

@@ -301,7 +301,24 @@ def test_swap_under_load_loses_nothing():
                 assert status == 200, data
                 seen.append((body["model"], data.decode()))
 
-        loads = [pool.submit(load, worker) for worker in range(4)]
+        def kept_alive(worker):
+            """One connection for all, which no end of a gateway may close."""
+            connection, i = http.client.HTTPConnection("127.0.0.1", group.port, timeout=20), 0
+            connection.connect()
+            first = connection.sock
+            while not ending:
+                i += 1
+                connection.request("POST", "/v1/completions", json.dumps({"model": ("coder", "tiny")[i % 2], "prompt": f"{worker}-{i}"}))
+                response = connection.getresponse()
+                data = response.read()
+                assert response.status == 200, data
+                if connection.sock is not first:  # an answer said "Connection: close": that was while its gateway was ending
+                    connection.connect()
+                    first = connection.sock
+                seen.append((("coder", "tiny")[i % 2], data.decode()))
+            connection.close()
+
+        loads = [pool.submit(load, worker) for worker in range(3)] + [pool.submit(kept_alive, worker) for worker in "ab"]
         long = pool.submit(group.ask, model="coder", prompt="L" * 200, max_tokens=200, headers={"Idempotency-Key": "long"})
         until(lambda: len(seen) > 20, 60, "some answers")
         Run(group, "coder-2", "coder", 2000)
