@@ -30,17 +30,19 @@ struct asked {
 
 static bool report_read(const struct asked *asked, char *text)
 {
-	uint64_t number = 0;
-	int fd = open(asked->path, O_RDONLY | O_CLOEXEC), head = 0;
+	static const char head[] = "number ";
+	char *end;
+	int fd = open(asked->path, O_RDONLY | O_CLOEXEC);
 	ssize_t len = fd < 0 ? -1 : read(fd, text, REPORT_BYTES - 1);
 	if (fd >= 0)
 		close(fd);
 	if (len < 0)
 		return false;
 	text[len] = 0;
-	if (sscanf(text, "number %" SCNu64 "\n%n", &number, &head) != 1 || number != asked->number)
+	if (strncmp(text, head, sizeof head - 1) != 0 ||
+	    strtoull(text + sizeof head - 1, &end, 10) != asked->number || *end != '\n')
 		return false;
-	memmove(text, text + head, (size_t)len + 1 - (size_t)head);
+	memmove(text, end + 1, strlen(end + 1) + 1);
 	return true;
 }
 

@@ -311,8 +311,11 @@ enum svc_code gw_hand_open(struct gateway *gateway, struct svc_err *err)
 void gw_hand_close(struct gateway *gateway)
 {
 	struct gw_models *models = gateway->models;
-	while (!LIST_EMPTY(&models->waiting))
-		waiting_free(models, LIST_FIRST(&models->waiting));
+	struct gw_waiting *next, *waiting = LIST_FIRST(&models->waiting);
+	for (; waiting; waiting = next) {
+		next = LIST_NEXT(waiting, link);
+		waiting_free(models, waiting);
+	}
 	if (models->event)
 		event_free(models->event);
 	if (models->socket >= 0)

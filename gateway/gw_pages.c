@@ -112,7 +112,7 @@ void gw_serve_model(void *context, struct gw_http_exchange *exchange)
 	struct gateway *gateway = context;
 	const size_t prefix = sizeof "/v1/models/" - 1;
 	struct span path = gw_http_exchange_request(exchange)->path;
-	struct gw_served served;
+	struct gw_served served = {.name = ""};
 	struct svc_err err;
 	if (!served_find(gateway, (struct span){path.ptr + prefix, path.len - prefix}, &served)) {
 		(void)gw_model_unknown(&gateway->limits, "model", &err);
