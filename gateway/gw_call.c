@@ -184,7 +184,7 @@ void gw_detached_look(struct gateway *gateway)
 	}
 }
 
-/* A form may have nothing to say about a token. */
+/* A form may have nothing to say about a token: then there is nothing to write. */
 static void events_write(struct gw_call *call, struct buf *events)
 {
 	if (events->len == 0)
@@ -412,8 +412,9 @@ static bool stream_round(struct gateway *gateway, struct gw_call *call, struct b
 			return any;
 		}
 		uint64_t start_ns = trace_begin(&gateway->svc->run);
+		size_t before = events->len;
 		if (next_event(gateway, call, i, &view, events)) {
-			gateway->metrics.events++;
+			gateway->metrics.events += events->len > before;
 			/* Of the token that this event showed, opening and finish aside. */
 			trace_put(&gateway->svc->run, TRACE_SEND, call->choices[i].handle.slot,
 				  view.n_prompt + call->choices[i].sent - 1 -
@@ -430,12 +431,14 @@ static void stream_write(struct gateway *gateway, struct gw_call *call, struct s
 {
 	struct buf events = {0};
 	bool blocked = false;
-	while (!blocked && err->code == SVC_OK &&
+	while (!blocked && !events.failed && err->code == SVC_OK &&
 	       stream_round(gateway, call, &events, &blocked, err))
-		if (events.len >= EVENTS_BYTES)
+		if (events.len >= EVENTS_BYTES && !events.failed)
 			events_write(call, &events);
-	events_write(call, &events);
-	if (events.failed && err->code == SVC_OK)
+	/* Half an event is worse than none. */
+	if (!events.failed)
+		events_write(call, &events);
+	else if (err->code == SVC_OK)
 		(void)svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	buf_free(&events);
 }

@@ -23,20 +23,6 @@ struct reading {
 	svc_fail_param((reading)->err, SVC_BAD_CONFIG, "api-keys", "%s line %u: " format, \
 		       (reading)->path, (reading)->line, ##__VA_ARGS__)
 
-/* The next word of a line; empty at its end. */
-static struct span word_next(struct span *rest)
-{
-	size_t from = 0, to;
-	while (from < rest->len && (rest->ptr[from] == ' ' || rest->ptr[from] == '\t'))
-		from++;
-	to = from;
-	while (to < rest->len && rest->ptr[to] != ' ' && rest->ptr[to] != '\t')
-		to++;
-	struct span word = {rest->ptr + from, to - from};
-	*rest = (struct span){rest->ptr + to, rest->len - to};
-	return word;
-}
-
 static enum svc_code name_read(const struct reading *reading, struct span word,
 			       struct gw_api_key *key)
 {
@@ -132,10 +118,10 @@ static enum svc_code line_read(const struct reading *reading, struct span line,
 {
 	struct gw_api_key key = {0};
 	struct span rest = line, word;
-	enum svc_code code = name_read(reading, word_next(&rest), &key);
+	enum svc_code code = name_read(reading, span_word(&rest), &key);
 	if (code == SVC_OK)
-		code = key_read(reading, word_next(&rest), &key);
-	while (code == SVC_OK && (word = word_next(&rest)).len)
+		code = key_read(reading, span_word(&rest), &key);
+	while (code == SVC_OK && (word = span_word(&rest)).len)
 		code = limit_read(reading, word, &key);
 	if (code == SVC_OK && key.burst && !key.per_minute)
 		code = wrong(reading, "burst needs requests-per-minute");
@@ -166,7 +152,7 @@ static enum svc_code key_add(const struct reading *reading, struct gw_keys *keys
 
 static bool is_blank(struct span line)
 {
-	struct span word = word_next(&line);
+	struct span word = span_word(&line);
 	return word.len == 0 || word.ptr[0] == '#';
 }
 

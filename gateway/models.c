@@ -19,19 +19,6 @@ struct reading {
 	svc_fail_param((reading)->err, SVC_BAD_CONFIG, "models-file", "%s line %u: " format, \
 		       (reading)->path, (reading)->line, ##__VA_ARGS__)
 
-static struct span word_next(struct span *rest)
-{
-	size_t from = 0, to;
-	while (from < rest->len && (rest->ptr[from] == ' ' || rest->ptr[from] == '\t'))
-		from++;
-	to = from;
-	while (to < rest->len && rest->ptr[to] != ' ' && rest->ptr[to] != '\t')
-		to++;
-	struct span word = {rest->ptr + from, to - from};
-	*rest = (struct span){rest->ptr + to, rest->len - to};
-	return word;
-}
-
 static enum svc_code name_read(const struct reading *reading, struct span word,
 			       char name[GW_MODEL_NAME_BYTES])
 {
@@ -88,7 +75,7 @@ static enum svc_code line_read(struct reading *reading, struct span line)
 {
 	struct gw_model_list *list = reading->list;
 	struct gw_model_entry entry = {.name = "*"};
-	struct span name = word_next(&line), what = word_next(&line), more = word_next(&line);
+	struct span name = span_word(&line), what = span_word(&line), more = span_word(&line);
 	if (list->n == GW_MODELS_MAX)
 		return wrong(reading, "more than %u models", GW_MODELS_MAX);
 	entry.alias = span_is(what, "=");
@@ -105,7 +92,7 @@ static enum svc_code line_read(struct reading *reading, struct span line)
 		code = run_read(reading, what, &entry.run);
 	entry.unlisted = !entry.alias && span_is(more, "unlisted");
 	if (code == SVC_OK &&
-	    ((!entry.alias && more.len && !entry.unlisted) || word_next(&line).len))
+	    ((!entry.alias && more.len && !entry.unlisted) || span_word(&line).len))
 		code = wrong(reading, "only the word \"unlisted\" may stand behind the directory");
 	reading->lines[list->n] = reading->line;
 	if (code == SVC_OK)
@@ -142,7 +129,7 @@ static enum svc_code lines_read(struct reading *reading, struct span text)
 		reading->line++;
 		if (line.len && line.ptr[line.len - 1] == '\r')
 			line.len--;
-		struct span rest = line, word = word_next(&rest);
+		struct span rest = line, word = span_word(&rest);
 		if (word.len && word.ptr[0] != '#')
 			code = line_read(reading, line);
 	}

@@ -24,6 +24,8 @@
 
 /* A frozen process that was replaced, or that runs, is ended after this many stall limits. */
 #define PATIENCE 10u
+/* The least silence after which any is. */
+#define STOPPED_US(svc) ((svc)->stall_us / 10 * 9)
 
 struct link {
 	struct svc *svc;
@@ -216,11 +218,19 @@ static bool has_deputy(const struct shm_run *run, uint32_t entry)
 	return false;
 }
 
-/* A frozen process that no other instance can stand in for is ended, so that its supervisor starts
- * it again; one that was replaced gets longer to wake up and leave by itself, before what it may
- * still write is taken from it for good, and so does one that runs: it may only wait for a core. Of
- * one that is stopped by a signal nothing else can be the matter: it is ended a little early.
- * The pid is the kernel's and its connection is open: it can't be another process by now. */
+/* Silence after which a frozen process is ended, in microseconds. One that was replaced gets long
+ * to wake up and leave by itself, before what it may still write is taken from it for good, and so
+ * does one that runs: it may only wait for a core. With one that is stopped by a signal nothing
+ * else can be the matter: its successor has to start within the rest of the limit, or nearly. */
+static uint64_t patience_us(const struct svc *svc, uint32_t entry, pid_t pid)
+{
+	if (has_deputy(&svc->run, entry) || threads_any_is(pid, 'R'))
+		return PATIENCE * svc->stall_us;
+	return threads_any_is(pid, 'T') ? STOPPED_US(svc) : svc->stall_us;
+}
+
+/* So that its supervisor starts it again. The pid is the kernel's and its connection is open: it
+ * can't be another process by now. */
 static void end_frozen(struct svc *svc, struct link *link)
 {
 	if (link->fd < 0 || link->pid <= 1 || link->ended || link->number == 0 ||
@@ -229,14 +239,7 @@ static void end_frozen(struct svc *svc, struct link *link)
 		return;
 	uint32_t entry = (uint32_t)link->entry;
 	uint64_t silence = inc_watch_silence_us(&svc->watch, entry, svc_now_us());
-	if (silence <= svc->stall_us / 10 * 9)
-		return;
-	/* Its successor has to start within the rest of the limit, or nearly. */
-	bool stopped = threads_any_is(link->pid, 'T') && !has_deputy(&svc->run, entry);
-	if (silence <= svc->stall_us && !stopped)
-		return;
-	if (silence <= PATIENCE * svc->stall_us &&
-	    (has_deputy(&svc->run, entry) || threads_any_is(link->pid, 'R')))
+	if (silence <= STOPPED_US(svc) || silence <= patience_us(svc, entry, link->pid))
 		return;
 	log_warn("%s %u (pid %d) has been frozen for %" PRIu64 " ms: it is ended",
 		 inc_role_name(inc_role(&svc->run, entry)), svc->run.ctl->incs[entry].instance,

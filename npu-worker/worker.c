@@ -119,9 +119,9 @@ static void gather_computed(struct worker *worker)
 }
 
 /* Gathers, and steps if there is anything to do. */
-static bool turn(struct worker *worker)
+static bool work(struct svc *svc)
 {
-	struct svc *svc = worker->svc;
+	struct worker *worker = svc->role_state;
 	uint64_t start = svc_now_us();
 	gather_computed(worker);
 	if (worker->n_waiting)
@@ -146,11 +146,6 @@ static bool turn(struct worker *worker)
 	/* No page for anyone: don't spin, wait for a tick. */
 	return ahead || worker->n_sequences < before || worker->n_outstanding ||
 	       schedule_plan(worker) > 0;
-}
-
-static bool work(struct svc *svc)
-{
-	return turn(svc->role_state);
 }
 
 static void tick(struct svc *svc)
