@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +35,20 @@ struct talk {
 	struct opt_set *options;
 	char url[300];
 	json_t *messages;
-	struct buf answer; /* of this turn */
-	uint64_t n_tokens;
+	struct buf answer;	/* of this turn */
+	uint64_t n_tokens;	/* of this turn */
 	double first_s, last_s; /* CLOCK_MONOTONIC */
 	bool failed;
 };
+
+/* Ctrl-C in the middle of an answer of chat: the answer ends there, the chat goes on. */
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+	(void)number;
+	interrupted = 1;
+}
 
 static double now_s(void)
 {
@@ -63,12 +73,14 @@ static bool on_event(void *context, const json_t *event)
 	text = json_string_value(json_object_get(json_object_get(choice, "delta"), "content"));
 	if (!text)
 		text = json_string_value(json_object_get(choice, "text"));
-	if (choice) {
+	json_t *usage = json_object_get(event, "usage");
+	if (json_is_object(usage)) /* not every token brings text of its own */
+		talk->n_tokens =
+			(uint64_t)json_integer_value(json_object_get(usage, "completion_tokens"));
+	if (text && *text) {
 		if (talk->n_tokens++ == 0)
 			talk->first_s = now_s();
 		talk->last_s = now_s();
-	}
-	if (text && *text) {
 		fputs(text, stdout);
 		fflush(stdout);
 		buf_append(&talk->answer, text, strlen(text));
@@ -102,6 +114,7 @@ static json_t *make_request(const struct talk *talk, const char *raw_prompt)
 		json_object_set_new(request, "seed", json_integer(seed));
 	if (temperature >= 0)
 		json_object_set_new(request, "temperature", json_real(temperature));
+	json_object_set_new(request, "stream_options", json_pack("{s:b}", "include_usage", 1));
 	return request;
 }
 
@@ -118,6 +131,7 @@ static enum svc_code ask(struct talk *talk, const char *raw_prompt, struct svc_e
 		.api_key = opt_string(talk->options, "api-key"),
 		.body = body,
 		.on_event = on_event,
+		.stop = &interrupted,
 		.context = talk,
 	};
 	talk->n_tokens = 0;
@@ -239,6 +253,7 @@ static enum chat_step chat_command(struct talk *talk, const char *line)
 		       "/clear         forget the conversation\n"
 		       "/retry         another answer to the last line\n"
 		       "/quit          leave (also Ctrl-D)\n"
+		       "Ctrl-C         end the answer that is coming, or drop the line\n"
 		       "A line that ends with \\ goes on in the next one; what is pasted may have "
 		       "several lines.\nUp and down: earlier lines. Ctrl-A, -E, -K, -U, -W edit as "
 		       "in "
@@ -304,11 +319,17 @@ static const char *history_path(const struct talk *talk, char *room, size_t size
 static int chat_answer(struct talk *talk)
 {
 	struct svc_err err = {0};
-	if (ask(talk, NULL, &err) != SVC_OK) {
+	interrupted = 0;
+	enum svc_code code = ask(talk, NULL, &err);
+	if (code != SVC_OK || (interrupted && talk->answer.len == 0))
 		json_array_remove(talk->messages, json_array_size(talk->messages) - 1);
+	if (code != SVC_OK)
 		return cli_fail(&err);
-	}
+	if (interrupted)
+		printf("\n(stopped)");
 	print_speed(talk);
+	if (interrupted && talk->answer.len == 0)
+		return 0;
 	const char *answer = talk->answer.ptr ? talk->answer.ptr : "";
 	return add_message(talk, "assistant", answer, &err) == SVC_OK ? 0 : cli_fail(&err);
 }
@@ -345,8 +366,10 @@ int cli_chat(int argc, char **argv)
 		fprintf(stderr, "lockstep: out of memory\n");
 		return 1;
 	}
-	if (isatty(STDIN_FILENO))
+	if (isatty(STDIN_FILENO)) {
+		sigaction(SIGINT, &(struct sigaction){.sa_handler = on_interrupt}, NULL);
 		printf("lockstep chat: /help tells the commands, Ctrl-D leaves\n");
+	}
 	status = chat_run(&talk, editor);
 	line_close(editor);
 	close_talk(&talk);

@@ -43,6 +43,16 @@ static size_t on_bytes(char *bytes, size_t size, size_t n, void *user)
 	return stream->stopped ? 0 : len;
 }
 
+static int on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total,
+		       curl_off_t up_now)
+{
+	(void)total, (void)now, (void)up_total, (void)up_now;
+	struct stream *stream = user;
+	if (*stream->call->stop)
+		stream->stopped = true;
+	return stream->stopped;
+}
+
 static enum svc_code server_error(struct client_call *call, struct svc_err *err)
 {
 	json_t *root =
@@ -86,6 +96,11 @@ enum svc_code client_call(struct client_call *call, struct svc_err *err)
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	if (call->body)
 		curl_easy_setopt(curl, CURLOPT_POSTFIELDS, call->body);
+	if (call->stop) {
+		curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+		curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+		curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &stream);
+	}
 	CURLcode result = curl_easy_perform(curl);
 	curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &call->http_status);
 	enum svc_code code = SVC_OK;

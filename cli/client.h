@@ -1,6 +1,7 @@
 /* cli/client.h: requests to a gateway, streamed (libcurl). */
 #pragma once
 #include <jansson.h>
+#include <signal.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -14,6 +15,8 @@ struct client_call {
 	/* Each server-sent event's JSON; return false to stop. NULL: the answer is collected. */
 	bool (*on_event)(void *context, const json_t *event);
 	void *context;
+	/* Not 0 (set by a signal's handler): the rest isn't wanted any more. NULL: all is. */
+	const volatile sig_atomic_t *stop;
 	struct buf answer; /* what came that was no event stream; caller frees */
 	long http_status;  /* out */
 };

@@ -18,6 +18,7 @@ struct line_editor {
 	char *history[LINE_HISTORY_MAX];
 	size_t n_history;
 	bool terminal;
+	struct termios before; /* the terminal as it was found */
 	struct line_text text;
 	size_t at; /* place in the history; n_history: the line that is being typed */
 	char *typed;
@@ -279,25 +280,29 @@ static int edit(struct line_editor *editor, const char *prompt)
 	return outcome;
 }
 
+/* Keys come one by one and aren't echoed. Between lines that is so too, or a Ctrl-D typed before
+ * the prompt would come as a NUL, and keys would show in the answer; there Ctrl-C is a signal. */
+static bool terminal_set(const struct line_editor *editor, bool signals)
+{
+	struct termios keys = editor->before;
+	keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO | IEXTEN | (signals ? 0 : ISIG));
+	keys.c_iflag &= ~(tcflag_t)(IXON | ICRNL);
+	keys.c_cc[VMIN] = 1;
+	keys.c_cc[VTIME] = 0;
+	return tcsetattr(STDIN_FILENO, TCSADRAIN, &keys) == 0;
+}
+
 static enum line_outcome terminal_read(struct line_editor *editor, const char *prompt,
 				       struct buf *ret_line)
 {
 	static const char paste_on[] = "\x1B[?2004h", paste_off[] = "\x1B[?2004l\n";
-	struct termios before, raw;
-	if (tcgetattr(STDIN_FILENO, &before) != 0)
-		return LINE_END;
-	raw = before;
-	raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
-	raw.c_iflag &= ~(tcflag_t)(IXON | ICRNL);
-	raw.c_cc[VMIN] = 1;
-	raw.c_cc[VTIME] = 0;
 	fflush(stdout);
-	if (tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) != 0)
+	if (!terminal_set(editor, false))
 		return LINE_END;
 	say(paste_on, sizeof paste_on - 1);
 	int outcome = edit(editor, prompt);
 	say(paste_off, sizeof paste_off - 1);
-	(void)tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
+	(void)terminal_set(editor, true);
 	if (outcome == LINE_TYPED && editor->text.len)
 		buf_append(ret_line, editor->text.bytes, editor->text.len);
 	return (enum line_outcome)outcome;
@@ -333,8 +338,10 @@ struct line_editor *line_open(const char *history)
 	struct line_editor *editor = calloc(1, sizeof *editor);
 	if (!editor)
 		return NULL;
-	editor->terminal =
-		isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+	editor->terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && term &&
+			   strcmp(term, "dumb") != 0 &&
+			   tcgetattr(STDIN_FILENO, &editor->before) == 0 &&
+			   terminal_set(editor, true);
 	editor->path = history && editor->terminal ? strdup(history) : NULL;
 	history_load(editor);
 	return editor;
@@ -344,6 +351,8 @@ struct line_editor *line_close(struct line_editor *editor)
 {
 	if (!editor)
 		return NULL;
+	if (editor->terminal)
+		(void)tcsetattr(STDIN_FILENO, TCSADRAIN, &editor->before);
 	if (editor->path)
 		history_save(editor);
 	for (size_t i = 0; i < editor->n_history; i++)

@@ -1,11 +1,13 @@
 """`lockstep chat` at a terminal: lines are edited, earlier ones found again, also in the next run; pasted text is one turn."""
 
+import fcntl
 import os
 import pty
 import re
 import select
 import stat
 import subprocess
+import termios
 import time
 
 import pytest
@@ -21,7 +23,8 @@ class Chat:
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
             [BUILD / "bin/lockstep", "chat", "--url", pipeline.url, "--temperature", "0", "--max-tokens", "12", "--history", history, *words],
-            stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"})
+            stdin=slave, stdout=slave, stderr=slave, env={**os.environ, "TERM": "xterm"}, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(slave, termios.TIOCSCTTY, 0))
         os.close(slave)
         self.text = ""
         self.wait(r"> \x1b\[K")
@@ -52,7 +55,10 @@ class Chat:
 
     def close(self):
         self.type("\x04")
-        assert self.process.wait(20) == 0
+        self.ended()
+
+    def ended(self):
+        assert self.process.wait(60) == 0
         os.close(self.master)
 
 
@@ -95,8 +101,30 @@ def test_commands(pipeline):
     answer = pipeline.chat(asked, temperature=0, max_tokens=12)["choices"][0]["message"]["content"]
     assert chat.ask("Who are you?")[1].split() == answer.split()
     chat.type("/quit\r")
-    assert chat.process.wait(20) == 0
-    os.close(chat.master)
+    chat.ended()
+
+
+def test_keys_typed_during_an_answer(pipeline):
+    """They wait for the prompt, in order, and show nowhere before."""
+    chat = Chat(pipeline, "none")
+    chat.type(QUESTION + "\r")
+    chat.wait(r"\x1b\[\?2004l\r\n")
+    chat.type("Bonjourx\x7f\r\x04")
+    assert chat.wait(r"((?s:.*?))\r\n\(\d+ tokens")[1] == PARIS
+    chat.wait("> Bonjour\x1b")
+    chat.wait(r"\r\n\(\d+ tokens")
+    chat.ended()
+
+
+def test_an_answer_is_stopped(pipeline):
+    """Ctrl-C ends the answer and not the chat; what was said stays in the conversation."""
+    chat = Chat(pipeline, "none", "--max-tokens", "4000")
+    chat.type("Write a long story about a lighthouse.\r")
+    chat.wait(r"\x1b\[\?2004l\r\n\w")
+    chat.type("\x03")
+    chat.wait(r"\r\n\(stopped\)")
+    chat.wait(r"> \x1b\[K")
+    chat.close()
 
 
 def test_status_is_watched(pipeline):
