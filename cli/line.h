@@ -1,6 +1,6 @@
 /* cli/line.h: lines typed at a terminal, with editing keys and history. Elsewhere (a pipe, a file,
- * TERM=dumb) plain lines. One thread. From open to close the terminal gives keys one by one and echoes
- * none; Ctrl-C is a key while a line is read and a signal in between. */
+ * TERM=dumb) plain lines. One thread. From open to close the terminal gives keys one by one and
+ * echoes none; Ctrl-C is a key while a line is read and a signal in between. */
 #pragma once
 #include <stdbool.h>
 
