@@ -405,7 +405,7 @@ static enum svc_code may_enter(struct gateway *gateway, uint32_t n, struct svc_e
 {
 	const struct shm_run *run = &gateway->svc->run;
 	enum shm_role lost = gw_ready_lost(gateway, ~0u);
-	if (gateway->svc->draining)
+	if (gateway->refuses)
 		return svc_fail(err, SVC_DRAINING, __func__, "this gateway is shutting down");
 	if (!gateway->has_vocab)
 		return svc_fail(err, SVC_NO_WORKER, __func__,

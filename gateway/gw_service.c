@@ -316,16 +316,18 @@ static void tick(struct svc *svc)
 	atomic_store_explicit(&me->gauge[GAUGE_RUNNING], gateway->n_calls, memory_order_relaxed);
 }
 
-/* Alone on its port it goes on answering, so that who comes is told to come back; beside another it
- * makes room. When all is answered it stops listening, and who has connected by then gets an answer
- * too. */
+/* Alone on its port it goes on listening, so that who comes is told to come back. Beside another
+ * one it makes room; who has connected by then is served as ever, once: his next connection is the
+ * other's. */
 static bool drain(struct svc *svc)
 {
 	struct gateway *gateway = svc->role_state;
 	struct gw_http_counts counts = gw_http_server_counts(gateway->server);
 	bool answered = gateway->n_calls == 0 && counts.exchanges == 0 && counts.unflushed == 0;
-	if (!gateway->draining)
-		gw_http_server_drain(gateway->server, !gw_http_port_is_shared(gateway->claim_fd));
+	if (!gateway->draining) {
+		gateway->refuses = !gw_http_port_is_shared(gateway->claim_fd);
+		gw_http_server_drain(gateway->server, gateway->refuses);
+	}
 	gateway->draining = true;
 	if (!answered)
 		return false;

@@ -97,6 +97,7 @@ struct gateway {
 	struct gw_detached_list detached;
 	uint64_t quarantine_us; /* last sweep */
 	bool draining, access_log, loopback;
+	bool refuses;	     /* it drains, and nobody else answers on its port */
 	uint64_t closing_us; /* when it stopped listening */
 	struct gw_calls calls;
 	uint32_t n_calls;

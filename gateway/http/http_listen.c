@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -100,6 +101,19 @@ static enum svc_code claim(const char *folder, uint16_t port, int *ret_fd, struc
 	}
 	*ret_fd = fd;
 	return SVC_OK;
+}
+
+void gw_http_listen_end(int fd)
+{
+	/* The filter sees a packet from its TCP header on: SYN is bit 1 of byte 13. */
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 13),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 0x02, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, 0),
+		BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+	};
+	const struct sock_fprog program = {sizeof code / sizeof *code, code};
+	(void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
 bool gw_http_port_is_shared(int claim_fd)

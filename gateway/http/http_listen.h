@@ -22,5 +22,11 @@ enum svc_code gw_http_listen(const char *host, uint16_t port, const char *claim_
 			     struct gw_http_listener *ret_listener,
 			     struct svc_err *err) SVC_CHECKED;
 
+/* From now on the kernel takes no connection for this socket; those that it has taken wait in the
+ * queue still. A client that is turned away so tries again within a second by itself, and reaches
+ * another gateway of the port once this socket is closed. (Closing at once would reset who has come
+ * between the last accept and that moment.) */
+void gw_http_listen_end(int fd);
+
 /* Does another gateway of this run listen on the same port now? */
 bool gw_http_port_is_shared(int claim_fd);

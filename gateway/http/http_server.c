@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "gateway/http/http_conn.h"
+#include "gateway/http/http_listen.h"
 
 /* Connections over a limit get a proper answer, up to this many at once; more are closed at once.
  */
@@ -141,6 +142,7 @@ static void accept_rest(struct gw_http_server *server)
 	struct sockaddr_storage address;
 	socklen_t len = sizeof address;
 	int fd, listener = evconnlistener_get_fd(server->listener);
+	gw_http_listen_end(listener);
 	while ((fd = accept4(listener, (struct sockaddr *)&address, &len,
 			     SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
 		on_accept(server->listener, fd, (struct sockaddr *)&address, (int)len, server);

@@ -1,5 +1,7 @@
 """Starts, stops and restarts of processes while others depend on them."""
 
+import http.client
+import json
 import signal
 import subprocess
 import time
@@ -42,6 +44,28 @@ def test_a_gateway_answers_before_it_leaves():
             assert list(iterator)[-1]["choices"][0]["finish_reason"] == "length" and stream.done
             stream.close()
         assert pipeline.processes.pop(("gateway", 0)).wait(40) == 0
+
+
+def test_a_gateway_beside_another_serves_who_has_connected():
+    """Also one whose request comes after the signal; it listens no more, and is gone when all is answered."""
+    with pipeline_with() as pipeline:
+        pipeline.restart("gateway")  # a port that is asked for by number is shared
+        pipeline.start("gateway", 1)
+        pipeline.wait_ready()
+        talks = [http.client.HTTPConnection("127.0.0.1", pipeline.port, timeout=60) for _ in range(16)]
+        for talk in talks:  # of each gateway some, with overwhelming likelihood
+            talk.connect()
+        time.sleep(0.3)
+        pipeline.send(signal.SIGTERM, "gateway")
+        until(lambda: "finishing what runs" in pipeline.log("gateway", 0))
+        for talk in talks:
+            talk.request("POST", COMPLETIONS, json.dumps({"prompt": "a", "max_tokens": 1}), {"Content-Type": "application/json"})
+        answers = [talk.getresponse() for talk in talks]
+        assert [answer.status for answer in answers] == [200] * len(talks)
+        left = sum(answer.headers["Connection"] == "close" for answer in answers)
+        assert 0 < left < len(talks)
+        assert pipeline.processes.pop(("gateway", 0)).wait(40) == 0
+        assert pipeline.request("GET", "/ready").status == 200
 
 
 @pytest.mark.parametrize("role", ["gateway", "tokenizer", "sampler", "npu-worker"])
