@@ -115,7 +115,7 @@ enum svc_code bench_rig_prefill(const struct bench_plan *bench, struct rig *rig,
 			uint32_t left = bench->prompt_tokens - pos,
 				 n = left < BENCH_CHUNK ? left : BENCH_CHUNK;
 			rig->seqs[0] = bench_rig_part(rig, stream, pos, n, n == left);
-			struct engine_batch batch = {rig->seqs, 1, NULL};
+			struct engine_batch batch = {.seqs = rig->seqs, .n_seqs = 1};
 			code = engine_step(rig->engine, &batch, err);
 		}
 	return code;
@@ -132,7 +132,7 @@ static enum svc_code decode(const struct bench_plan *bench, struct rig *rig, str
 				engine_likeliest(logits, rig->n_vocab);
 			rig->seqs[stream] = bench_rig_part(rig, stream, pos, 1, true);
 		}
-		struct engine_batch batch = {rig->seqs, bench->streams, NULL};
+		struct engine_batch batch = {.seqs = rig->seqs, .n_seqs = bench->streams};
 		code = engine_step(rig->engine, &batch, err);
 	}
 	return code;

@@ -162,7 +162,7 @@ static enum svc_code answer(const struct bench_plan *plan, struct masks *masks, 
 			break;
 		rig->tokens[plan->prompt_tokens + i] = token;
 		rig->seqs[0] = bench_rig_part(rig, 0, plan->prompt_tokens + i, 1, true);
-		struct engine_batch batch = {rig->seqs, 1, NULL};
+		struct engine_batch batch = {.seqs = rig->seqs, .n_seqs = 1};
 		start = bench_now();
 		code = engine_step(rig->engine, &batch, err);
 		masks->step_us[masks->n_steps++] = (bench_now() - start) * 1e6;

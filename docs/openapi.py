@@ -42,7 +42,7 @@ GENERATE = {
     "top_k": whole(-1, default=0), "repetition_penalty": real(0.01, 100, 1), "presence_penalty": real(-2, 2, 0),
     "frequency_penalty": real(-2, 2, 0), "logit_bias": {"type": "object", "maxProperties": 1024, "additionalProperties": real(-100, 100, 0)},
     "seed": whole(-2 ** 63, 2 ** 63 - 1), "n": whole(1, 65535, default=1), "max_completion_tokens": whole(1), "min_tokens": whole(0, default=0),
-    "stop": one_of(STOP, array(STOP, 0, 16)), "stop_token_ids": array(whole(0), 0, 128), "ignore_eos": FLAG,
+    "stop": one_of(STOP, array(STOP, 0, 16)), "stop_token_ids": array(whole(0), 0, 128), "ignore_eos": FLAG, "speculate": FLAG,
     "include_stop_str_in_output": FLAG, "stream": FLAG, "stream_options": record(include_usage=FLAG), "return_token_ids": FLAG,
     "skip_special_tokens": FLAG, "response_format": record(["type"], type={"enum": ["text", "json_object", "json_schema"]}),
     "structured_outputs": record(), "guided_json": record(), "guided_regex": TEXT, "guided_choice": array(TEXT, 1),

@@ -139,6 +139,7 @@ static uint32_t flags_of(const struct gw_request *request)
 	flags |= request->keep_stop ? BODY_KEEP_STOP : 0;
 	flags |= request->skip_special ? 0 : BODY_KEEP_SPECIAL;
 	flags |= request->add_special ? 0 : BODY_NO_BOS;
+	flags |= request->speculate ? 0 : BODY_NO_DRAFTS;
 	flags |= request->endpoint == GW_EMBEDDINGS ? BODY_SCORE_ONLY : 0;
 	flags |= is_computed(request) && request->max_tokens == 0 ? BODY_SCORE_ONLY : 0;
 	return flags;

@@ -16,11 +16,8 @@
 /* What is assumed of a request that samples, until it has shown how likely its likeliest tokens
  * are. */
 #define HIT_SAMPLED 0.7f
-/* Drafts are made while this share of them turns out right. A share that has fallen below it comes
- * back by and by, so that a text that begins to repeat itself is noticed. */
-#define DRAFTS_WORTH_IT	 0.4f
-#define DRAFTS_AT_FIRST	 0.6f
-#define DRAFTS_COME_BACK 0.004f
+/* Likewise of drafts from the text. */
+#define HIT_TEXT 0.5f
 
 enum svc_code ahead_open(struct worker *worker, struct svc_err *err)
 {
@@ -57,7 +54,9 @@ static struct hit *hit_of(struct worker *worker, const struct sequence *sequence
 	uint64_t generation = sequence->body->generation;
 	if (hit->generation != generation) {
 		bool greedy = sequence->body->params.temperature == 0;
-		*hit = (struct hit){generation, greedy ? 1 : HIT_SAMPLED, DRAFTS_AT_FIRST};
+		*hit = (struct hit){.generation = generation,
+				    .rate = greedy ? 1 : HIT_SAMPLED,
+				    .text = HIT_TEXT};
 	}
 	return hit;
 }
@@ -78,7 +77,8 @@ void ahead_note(struct worker *worker, struct sequence *sequence)
 			!ends_now(worker, sequence) &&
 			sequence_reserve(worker, sequence, sequence->n_kv + 1);
 	int32_t guess = 0;
-	bool is_draft = possible && drafts_next(worker, sequence, &guess);
+	enum guess_source source = possible ? drafts_next(worker, sequence, &guess) : FROM_LOGITS;
+	bool is_draft = source != FROM_LOGITS;
 	/* What a draft needs is written: nothing more will be, while the sampler has the slot. */
 	atomic_store(&sequence->body->ahead, possible && !is_draft);
 	if (!possible)
@@ -96,15 +96,14 @@ void ahead_note(struct worker *worker, struct sequence *sequence)
 			 : engine_likeliest(run_logits(run, sequence->row, sequence->n_kv & 1),
 					    run->n_vocab);
 	ahead->hit = hit->rate;
-	ahead->computed = ahead->is_draft = is_draft;
+	ahead->computed = is_draft;
+	ahead->source = source;
+	ahead->expected = -1;
+	ahead->noted_us = svc_now_us();
 	ahead->status = SVC_OK;
 	ahead->drawn = false;
-	if (is_draft)
-		return;
-	if (hit->drafts >= DRAFTS_WORTH_IT)
-		drafts_plan(worker, sequence, ahead->guess);
-	else
-		hit->drafts += DRAFTS_COME_BACK;
+	if (!is_draft)
+		drafts_plan(worker, sequence, hit, ahead);
 }
 
 struct ahead *ahead_find(struct worker *worker, uint32_t slot)
@@ -227,10 +226,8 @@ void ahead_take(struct worker *worker, struct sequence *sequence)
 			    memcmp(ahead->pages, sequence->pages,
 				   ahead->n_pages * sizeof *ahead->pages) == 0;
 		bool hit = same && ids && ids[ahead->n_kv] == ahead->guess;
-		struct hit *rates = hit_of(worker, sequence);
-		float *rate = ahead->is_draft ? &rates->drafts : &rates->rate;
-		if (same)
-			*rate += ((hit ? 1 : 0) - *rate) / 8;
+		if (same && ids)
+			drafts_learn(worker, hit_of(worker, sequence), ahead, ids, hit);
 		goes_on = sequence->computed = hit && ahead->computed;
 		sequence->status = ahead->status;
 		drop_entry(worker, i);

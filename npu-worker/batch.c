@@ -196,11 +196,17 @@ static void account(struct worker *worker, uint32_t n, uint32_t n_ahead, uint64_
 {
 	struct inc_entry *inc = &worker->svc->run.ctl->incs[worker->svc->run.me];
 	uint64_t took_us = svc_now_us() - start_us;
-	uint32_t n_decode = n_ahead, n_prompt = 0;
+	uint32_t n_decode = n_ahead, n_prompt = 0, rows = 0;
+	for (uint32_t i = 0; i < n + n_ahead; i++)
+		rows += worker->step[i].n_tokens;
 	for (uint32_t i = 0; i < n; i++)
 		*(sequence_is_decode(&worker->sequences[i]) ? &n_decode : &n_prompt) +=
 			worker->sequences[i].n_take;
-	schedule_learn(worker, n_decode, n_prompt, (double)took_us);
+	/* With drafts it teaches what a row more costs, not what a step of decoding does. */
+	if (n_prompt == 0)
+		worth_learn(&worker->cost, rows, (double)took_us);
+	if (rows == n_decode + n_prompt)
+		schedule_learn(worker, n_decode, n_prompt, (double)took_us);
 	atomic_fetch_add_explicit(&inc->busy_us, took_us, memory_order_relaxed);
 	atomic_store_explicit(&inc->gauge[GAUGE_RUNNING],
 			      worker->n_sequences + worker->n_outstanding, memory_order_relaxed);
@@ -218,13 +224,15 @@ void batch_run(struct worker *worker, bool ahead)
 	const struct engine_hooks hooks = {
 		.context = svc, .beat = on_beat, .goes_on = ahead ? ahead_goes_on : NULL};
 	uint32_t n = build_step(worker), n_ahead = 0;
-	if (ahead)
+	if (ahead) {
+		drafter_run(worker);
 		n_ahead = ahead_append(worker, worker->step + n, worker->tokens + n,
 				       WORKER_MAX_ROWS - n);
+	}
 	if (n + n_ahead == 0)
 		return;
 	uint64_t start_us = svc_now_us(), start_ns = trace_begin(&svc->run);
-	struct engine_batch batch = {worker->step, n + n_ahead, &hooks};
+	struct engine_batch batch = {.seqs = worker->step, .n_seqs = n + n_ahead, .hooks = &hooks};
 	enum svc_code code = engine_step(worker->engine, &batch, &err);
 	fault_point("worker.step");
 	if (svc->leaving || code == SVC_CANCELLED)

@@ -32,8 +32,16 @@ static const struct opt worker_options[] = {
 	{"disk-cache-mb", OPT_INT, "4096", 16, 1 << 24, NULL, "at most this much of it (MiB)"},
 	{"run-ahead", OPT_BOOL, "true", 0, 0, NULL,
 	 "compute the next step for the likeliest token while it is drawn"},
-	{"speculate", OPT_INT, "0", 0, WORKER_MAX_DRAFTS, NULL,
-	 "and up to so many tokens behind it, where the text repeats itself; 0: none"},
+	{"speculate", OPT_INT, "-1", -1, WORKER_MAX_DRAFTS, NULL,
+	 "and up to so many tokens behind it, as far as it pays; 0: none, -1: 8, on an NPU none"},
+	{"draft-when", OPT_CHOICE, "pays", 0, 0, "pays|always",
+	 "as many drafts as pay, by what steps cost here and what was right of late; or all there "
+	 "are"},
+	{"draft-model", OPT_STRING, "", 0, 0, NULL,
+	 "a smaller model's file, of the same vocabulary: it drafts where the text doesn't repeat "
+	 "itself"},
+	{"draft-layers", OPT_INT, "0", 0, 4096, NULL,
+	 "so many of the model's own first layers do that; 0: none"},
 	{"prefill-rows", OPT_INT, "256", 1, 512, NULL,
 	 "prompt positions of one step when nothing else runs"},
 	{"prefill-rows-busy", OPT_INT, "64", 1, 512, NULL,
@@ -211,12 +219,7 @@ static enum svc_code allocate(struct worker *worker, struct svc_err *err)
 		worker->sequences[i].pages =
 			worker->page_tables + (size_t)i * worker->pages_per_sequence;
 	worker->scratch_pages = worker->page_tables + (size_t)n * worker->pages_per_sequence;
-	worker->speculate = (uint32_t)opt_int(worker->svc->options, "speculate");
-	if (worker->speculate && !opt_bool(worker->svc->options, "run-ahead"))
-		return svc_fail_param(err, SVC_BAD_CONFIG, "speculate",
-				      "--speculate adds to steps ahead; it needs --run-ahead");
-	enum svc_code code = ahead_open(worker, err);
-	return code ? code : drafts_open(worker, err);
+	return ahead_open(worker, err);
 }
 
 static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct svc_err *err)
@@ -272,12 +275,8 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 		code = open_engine(worker, threads, err);
 	if (code == SVC_OK)
 		code = npu_open(worker, err);
-	if (code == SVC_OK && worker->speculate && worker->products)
-		code = svc_fail_param(
-			err, SVC_BAD_CONFIG, "speculate",
-			"--speculate needs a batch to give the bits of its sequences "
-			"one by one, which is not known of this NPU: leave it out, or "
-			"choose --device host");
+	if (code == SVC_OK)
+		code = drafts_open(worker, threads, err);
 	if (code == SVC_OK)
 		code = cache_open(worker, err);
 	return code;
@@ -290,6 +289,7 @@ static void stop(struct svc *svc)
 		;
 	cache_close(worker);
 	npu_close(worker);
+	drafts_close(worker);
 	engine_close(worker->engine);
 	seg_unmap(&worker->weights);
 	/* What is left holds pages until another worker adopts them. */
@@ -303,7 +303,6 @@ static void stop(struct svc *svc)
 	free(worker->may_go);
 	free(worker->pooled);
 	ahead_close(worker);
-	drafts_close(worker);
 	free(worker);
 	svc->role_state = NULL;
 }

@@ -5,7 +5,7 @@
  *   schedule.c  who is admitted, how many positions each takes in the next step
  *   batch.c     the step: ids in, logits out, commit, pass on
  *   ahead.c     the next step, while the samplers draw
- *   drafts.c    further steps in the same pass, where the text repeats itself
+ *   drafts.c, drafter.c, worth.c  further steps in the same pass (speculation.h)
  *   sequence.c  a slot as the worker sees it: pages, row, adoption from another worker
  *   cache.c     pages that an earlier request left: in memory, on disk
  *   store.c     the pages on disk
@@ -13,6 +13,7 @@
  *   weights.c   the packed weights' segment: built once, attached to afterwards */
 #pragma once
 #include "npu-worker/engine/engine.h"
+#include "npu-worker/speculation.h"
 #include "npu-worker/store.h"
 #include "services/slots.h"
 #include "shm/page.h"
@@ -51,28 +52,10 @@ struct ahead {
 	float hit;	 /* how often the guess was right, of late */
 	bool drawn;	 /* seen to be right */
 	bool computed;
-	bool is_draft; /* the guess is a draft of the step before */
+	enum guess_source source; /* not FROM_LOGITS: it is a draft of the step before */
+	int32_t expected;	  /* what the text would have had drafted; -1: nothing */
+	uint64_t noted_us;
 	enum svc_code status;
-};
-
-/* Drafts of a sequence: tokens for the positions n_kv, n_kv + 1, ... of the page that n_kv lies in.
- */
-#define WORKER_MAX_DRAFTS 15u
-struct chain {
-	uint32_t slot;
-	uint64_t generation;
-	uint32_t n_kv;	   /* the position that tokens[first] is for */
-	uint32_t first, n; /* tokens[first .. n) are left; n == 0: none, the chain is free */
-	bool computed;	   /* else only planned */
-	int32_t tokens[WORKER_MAX_DRAFTS];
-	float *logits; /* [1 + drafts][n_vocab]: row i + 1 is what stands behind tokens[i] */
-};
-
-/* How often a request's guesses were right, of late. */
-struct hit {
-	uint64_t generation;
-	float rate;
-	float drafts; /* likewise, of drafts */
 };
 
 /* What steps cost here, measured as they run. */
@@ -96,7 +79,8 @@ struct worker {
 	uint32_t *outstanding;	 /* slots handed to a sampler, [n_slots] */
 	uint32_t n_outstanding;
 	uint32_t n_waiting; /* unclaimed slots seen at the last sweep */
-	uint32_t speculate; /* tokens of a draft, at most; 0: none */
+	uint32_t speculate; /* drafts of a step, at most; 0: none */
+	bool drafts_always; /* also those that don't pay */
 	uint32_t n_chains;
 	uint64_t collected_us, deferred_us;
 	int64_t rows_alone, rows_busy; /* options */
@@ -104,11 +88,14 @@ struct worker {
 	bool run_ahead;
 	struct ahead *aheads; /* [n_slots] */
 	uint32_t n_aheads;
-	struct hit *hits;      /* [n_table] */
-	uint32_t *ahead_pages; /* backing of ahead.pages */
-	struct chain *chains;  /* [n_chains] */
-	float *draft_logits;   /* backing of chain.logits */
-	int32_t *draft_ids;    /* [ctx + 1] scratch */
+	struct hit *hits;	 /* [n_table] */
+	uint32_t *ahead_pages;	 /* backing of ahead.pages */
+	struct chain *chains;	 /* [n_chains] */
+	float *draft_logits;	 /* backing of chain.logits */
+	int32_t *draft_ids;	 /* [ctx + 1] scratch */
+	struct drafter *drafter; /* NULL: no model drafts */
+	struct worth_cost cost;	 /* of steps that only generate */
+	double turn_us;		 /* a sampler's turn, when nothing is computed meanwhile */
 	/* One step. */
 	struct engine_seq *step; /* [n_slots] */
 	int32_t *tokens;	 /* [WORKER_MAX_ROWS] */
@@ -162,30 +149,14 @@ void ahead_done(struct worker *worker, const struct engine_seq *step);
 /* The sequence came back: was its next position computed already? Sets `computed`. */
 void ahead_take(struct worker *worker, struct sequence *sequence);
 
-/* ---- drafts.c */
-
-SVC_CHECKED enum svc_code drafts_open(struct worker *worker, struct svc_err *err);
-void drafts_close(struct worker *worker);
-/* The sequence is about to be passed on, and `guess` will be computed ahead: what may follow it? */
-void drafts_plan(struct worker *worker, const struct sequence *sequence, int32_t guess);
-/* The drafts behind a guess, into its step; at most `room`. Returns how many. */
-uint32_t drafts_append(struct worker *worker, const struct ahead *ahead, uint32_t room,
-		       struct engine_seq *step, int32_t *tokens);
-/* The step is complete: puts the guess's logits where a sampler will look. false: the step is worth
- * nothing, and is to be done again without drafts. */
-bool drafts_computed(struct worker *worker, const struct ahead *ahead,
-		     const struct engine_seq *step);
-/* Was the position behind the sequence's last one computed as a draft? For which token? Puts its
- * logits into the row of the other parity. */
-bool drafts_next(struct worker *worker, const struct sequence *sequence, int32_t *ret_token);
-/* Another token was drawn, or the sequence went another way. */
-void drafts_drop(struct worker *worker, uint32_t slot);
-
 /* ---- weights.c */
 
 /* Attaches to the run's packed weights, or packs them; one builder at a time. */
 SVC_CHECKED enum svc_code weights_map(struct svc *svc, uint32_t threads, bool writable,
 				      struct segment *ret_seg, struct svc_err *err);
+/* The same for another model of the same vocabulary: SVC_BAD_CONFIG if it has another one. */
+SVC_CHECKED enum svc_code weights_map_draft(struct svc *svc, const char *path, uint32_t threads,
+					    struct segment *ret_seg, struct svc_err *err);
 /* Keeps them from being paged out; SVC_BAD_CONFIG if the limit of locked memory is too low. */
 SVC_CHECKED enum svc_code weights_lock(const struct segment *seg, struct svc_err *err);
 

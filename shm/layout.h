@@ -67,7 +67,9 @@ enum inc_gauge {
 	GAUGE_SAMPLED,	      /* sampler: turns */
 	GAUGE_TOKENIZED,      /* tokenizer: prompts */
 	GAUGE_REQUESTS,	      /* gateway: requests admitted */
-	GAUGE_COUNT = 11
+	GAUGE_DRAFTED,	      /* npu-worker: drafts computed */
+	GAUGE_ACCEPTED,	      /* npu-worker: of those, drawn */
+	GAUGE_COUNT
 };
 
 struct inc_entry {
@@ -190,6 +192,7 @@ enum body_flag {
 	BODY_KEEP_SPECIAL = 1u << 5,	/* skip_special_tokens = false */
 	BODY_NO_BOS = 1u << 6,		/* add_special_tokens = false */
 	BODY_SCORE_ONLY = 1u << 7,	/* ends when the prompt is computed: no token is drawn */
+	BODY_NO_DRAFTS = 1u << 8,	/* speculate = false */
 };
 
 enum body_region {

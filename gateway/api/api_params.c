@@ -76,6 +76,7 @@ static const struct param params[] = {
 	CUSTOM("stop", GENERATE, gw_read_stop),
 	CUSTOM("stop_token_ids", GENERATE, gw_read_stop_ids),
 	BOOL("ignore_eos", GENERATE, ignore_eos, 0),
+	BOOL("speculate", GENERATE, speculate, 1),
 	BOOL("include_stop_str_in_output", GENERATE, keep_stop, 0),
 	LOCAL("best_of", GW_COMPLETIONS, KIND_INT, best_of, 1, 65535, 0),
 

@@ -116,6 +116,7 @@ struct gw_request {
 	bool skip_special; /* control tokens have no text */
 	bool keep_stop;	   /* include_stop_str_in_output */
 	bool add_special;  /* BOS and the like before a prompt's text */
+	bool speculate;	   /* drafts may be made; they change no byte */
 	/* Not read from the JSON: set by who translated it. */
 	enum gw_form form;
 	bool stored;		    /* the answer is kept for previous_response_id */

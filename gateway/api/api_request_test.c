@@ -281,7 +281,7 @@ static void defaults(void **state)
 	assert_int_equal(r->n, 1);
 	assert_int_equal(r->max_tokens, -1);
 	assert_false(r->has_seed || r->stream || r->logprobs || r->echo || r->ignore_eos);
-	assert_true(r->skip_special && r->add_special);
+	assert_true(r->skip_special && r->add_special && r->speculate);
 	assert_string_equal(r->chat.ptr, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
 					 "\"add_generation_prompt\":true}");
 	gw_request_free(r);

@@ -195,12 +195,16 @@ static enum svc_code open_parts(struct engine *e, const struct engine_options *o
 	e->info = (struct engine_info){.config = e->plan->config,
 				       .model = header->model,
 				       .family = o->family,
-				       .threads = o->threads,
+				       .threads = o->threads_of ? o->threads_of->info.threads
+								: o->threads,
 				       .ctx = e->plan->ctx,
 				       .max_rows = o->max_rows,
 				       .max_seqs = o->max_seqs};
 	code = kernels_select(o->isa, &e->kernels, err);
-	if (!code)
+	e->borrows_pool = o->threads_of != NULL;
+	if (!code && e->borrows_pool)
+		e->pool = o->threads_of->pool;
+	else if (!code)
 		code = pool_open(o->threads, &e->pool, err);
 	if (!code)
 		code = bind_parts(e, err);
@@ -236,7 +240,8 @@ struct engine *engine_close(struct engine *engine)
 {
 	if (!engine)
 		return NULL;
-	pool_close(engine->pool);
+	if (!engine->borrows_pool)
+		pool_close(engine->pool);
 	plan_close(engine->plan);
 	free(engine->layers);
 	free(engine->scratch);

@@ -24,10 +24,12 @@ struct engine_options {
 	const struct model_hash *model; /* NULL, or the hash the region must have */
 	bool check_content;		/* hash the whole region first */
 	enum kernels_family family;
-	const char *isa;   /* as kernels_select */
-	uint32_t threads;  /* the caller included */
-	uint32_t max_rows; /* tokens of one step, over all sequences */
-	uint32_t max_seqs; /* sequences of one step */
+	const char *isa;	   /* as kernels_select */
+	uint32_t threads;	   /* the caller included */
+	struct engine *threads_of; /* NULL, or whose threads to use instead: it must stay open
+				    * longer, and they never step at the same time */
+	uint32_t max_rows;	   /* tokens of one step, over all sequences */
+	uint32_t max_seqs;	   /* sequences of one step */
 };
 SVC_CHECKED enum svc_code engine_open(const struct engine_options *options,
 				      struct engine **ret_engine, struct svc_err *err);
@@ -183,12 +185,15 @@ struct engine_batch {
 	struct engine_seq *seqs;
 	uint32_t n_seqs;
 	const struct engine_hooks *hooks; /* NULL is fine */
+	/* 0: all. Else only so many layers, then the head: a guess at what all would say. The KV of
+	 * these layers is the model's own. Not with an executor of layers. */
+	uint32_t n_layers;
 };
 
 /* One step for all sequences: their tokens' keys and values are written to their pages, and the
  * logits that are asked for to theirs. A sequence that fails leaves the others as they are. Fails
  * as a whole (SVC_INVALID) only if the batch is larger than max_rows or max_seqs, or no pages were
- * set, or if its hook abandoned it (SVC_CANCELLED). */
+ * set, or n_layers is more than there are, or if its hook abandoned it (SVC_CANCELLED). */
 SVC_CHECKED enum svc_code engine_step(struct engine *engine, const struct engine_batch *batch,
 				      struct svc_err *err);
 

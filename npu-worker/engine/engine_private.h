@@ -37,6 +37,7 @@ struct engine {
 	const uint8_t *region;
 	const struct kernels *kernels;
 	struct pool *pool;
+	bool borrows_pool;
 	struct engine_executor executor; /* none of its functions: the kernels */
 	enum kernels_kv kv;
 	struct engine_layer *layers;

@@ -21,31 +21,8 @@ struct fixture {
 	uint32_t n_pages;
 };
 
-static void *pack(const struct model_file *file, size_t *ret_bytes)
-{
-	char path[32];
-	struct svc_err err;
-	struct gguf *gguf = NULL;
-	struct plan *plan = NULL;
-	model_file_write(file, path);
-	if (gguf_open(path, &gguf, &err) || plan_open(gguf, file->ctx, &plan, &err) || !plan) {
-		fail_msg("%s", err.msg);
-		return NULL;
-	}
-	struct region_job job = {.gguf = gguf, .plan = plan, .model = region_model_hash(gguf)};
-	job.region = aligned_alloc(64, plan->total_bytes);
-	assert_non_null(job.region);
-	memset(job.region, 0xee,
-	       plan->total_bytes); /* what is not written would show in the hash */
-	*ret_bytes = plan->total_bytes;
-	assert_int_equal(region_pack(&job, NULL, &err), SVC_OK);
-	plan_close(plan);
-	gguf_close(gguf);
-	unlink(path);
-	return job.region;
-}
-
-static void open_engine(struct fixture *f, enum kernels_family family, uint32_t threads)
+static void open_with(struct fixture *f, enum kernels_family family, uint32_t threads,
+		      struct engine *threads_of)
 {
 	struct svc_err err;
 	struct engine_options options = {.region = f->region,
@@ -54,6 +31,7 @@ static void open_engine(struct fixture *f, enum kernels_family family, uint32_t 
 					 .family = family,
 					 .isa = "auto",
 					 .threads = threads,
+					 .threads_of = threads_of,
 					 .max_rows = 100,
 					 .max_seqs = 8};
 	if (engine_open(&options, &f->engine, &err))
@@ -67,10 +45,15 @@ static void open_engine(struct fixture *f, enum kernels_family family, uint32_t 
 			 SVC_OK);
 }
 
+static void open_engine(struct fixture *f, enum kernels_family family, uint32_t threads)
+{
+	open_with(f, family, threads, NULL);
+}
+
 static void set_up(struct fixture *f, const struct model_file *file, enum kernels_family family,
 		   uint32_t threads)
 {
-	f->region = pack(file, &f->region_bytes);
+	f->region = model_file_pack(file, &f->region_bytes);
 	open_engine(f, family, threads);
 }
 
@@ -121,6 +104,53 @@ static struct model_file gemma_file(void)
 	file.type = GGUF_TENSOR_F32;
 	file.layers = 7;
 	return file;
+}
+
+/* ---- fewer layers */
+
+/* A guess by the first layers, made where the next position will be computed: it says something
+ * else, and leaves what the whole model says as it is. Also from an engine that borrows threads. */
+static void a_guess_by_fewer_layers_leaves_no_trace(void **state)
+{
+	(void)state;
+	static float base[LENGTH][ROW], other[LENGTH][ROW];
+	int32_t tokens[LENGTH];
+	uint32_t pages[3] = {1, 3, 5}, differ = 0;
+	struct fixture f;
+	const struct model_file file = gemma_file();
+	draw_tokens(5, tokens);
+	set_up(&f, &file, KERNELS_A16, 2);
+	run_alone(&f, tokens, 1, 0, base);
+	memset(other, 0, sizeof other);
+	for (uint32_t pos = 0; pos < LENGTH; pos++) {
+		float guess[2 * ROW];
+		struct engine_seq seq = {.tokens = tokens + pos,
+					 .n_tokens = pos + 2 <= LENGTH ? 2 : 1,
+					 .pos = pos,
+					 .pages = pages,
+					 .n_pages = 3,
+					 .n_logits = 1,
+					 .logits = guess,
+					 .logits_stride = ROW};
+		struct engine_batch batch = {.seqs = &seq, .n_seqs = 1, .n_layers = 3};
+		assert_int_equal(engine_step(f.engine, &batch, NULL), SVC_OK);
+		seq.n_tokens = 1;
+		seq.logits = other[pos];
+		batch.n_layers = pos % 2 ? 0 : file.layers;
+		assert_int_equal(engine_step(f.engine, &batch, NULL), SVC_OK);
+		differ += memcmp(guess, other[pos], VOCAB * sizeof *guess) != 0;
+		batch.n_layers = file.layers + 1;
+		assert_int_equal(engine_step(f.engine, &batch, NULL), SVC_INVALID);
+	}
+	assert_memory_equal(base, other, sizeof base);
+	assert_int_equal(differ, LENGTH);
+	struct fixture guest = {.region = f.region, .region_bytes = f.region_bytes};
+	open_with(&guest, KERNELS_A16, 0, f.engine);
+	run_alone(&guest, tokens, 7, 0, other);
+	assert_memory_equal(base, other, sizeof base);
+	engine_close(guest.engine);
+	free(guest.pages);
+	tear_down(&f);
 }
 
 /* ---- the same bits */
@@ -204,7 +234,9 @@ static void sum_up(struct fixture *f, const int32_t *tokens, uint32_t chunk,
 					      .pooled = sum,
 					      .n_pooled = count}};
 		/* With hooks alone, so that only its records are seen. */
-		struct engine_batch batch = {seqs + (hooks != NULL), 2 - (hooks != NULL), hooks};
+		struct engine_batch batch = {.seqs = seqs + (hooks != NULL),
+					     .n_seqs = 2 - (hooks != NULL),
+					     .hooks = hooks};
 		assert_int_equal(engine_step(f->engine, &batch, NULL), SVC_OK);
 		assert_int_equal(seqs[1].status, SVC_OK);
 	}
@@ -432,7 +464,8 @@ static void region_is_checked(void **state)
 	(void)state;
 	struct model_file file = model_file_default();
 	size_t size = 0, again_size = 0;
-	struct region_header *header = pack(&file, &size), *again = pack(&file, &again_size);
+	struct region_header *header = model_file_pack(&file, &size),
+			     *again = model_file_pack(&file, &again_size);
 	assert_int_equal(size, again_size);
 	assert_memory_equal(header, again, size);
 	struct plan *plan = NULL;
@@ -555,6 +588,7 @@ static void what_is_unknown_or_wrong_is_refused_by_name(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_guess_by_fewer_layers_leaves_no_trace),
 		cmocka_unit_test(chunks_threads_and_company_change_nothing),
 		cmocka_unit_test(sums_are_of_the_final_norms_however_cut),
 		cmocka_unit_test(probes_see_every_checkpoint_and_disturb_nothing),

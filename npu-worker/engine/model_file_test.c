@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "model/gguf.h"
+#include "npu-worker/engine/region.h"
 
 struct writer {
 	const struct model_file *file;
@@ -208,4 +209,29 @@ void model_file_write(const struct model_file *file, char *path)
 	buf_free(&w.keys);
 	buf_free(&w.infos);
 	buf_free(&w.data);
+}
+
+void *model_file_pack(const struct model_file *file, size_t *ret_bytes)
+{
+	char path[32];
+	struct svc_err err;
+	struct gguf *gguf = NULL;
+	struct plan *plan = NULL;
+	model_file_write(file, path);
+	if (gguf_open(path, &gguf, &err) || plan_open(gguf, file->ctx, &plan, &err) || !plan) {
+		fprintf(stderr, "%s\n", err.msg);
+		abort();
+	}
+	struct region_job job = {.gguf = gguf, .plan = plan, .model = region_model_hash(gguf)};
+	job.region = aligned_alloc(64, plan->total_bytes);
+	if (!job.region)
+		abort();
+	memset(job.region, 0xee, plan->total_bytes);
+	*ret_bytes = plan->total_bytes;
+	if (region_pack(&job, NULL, &err) != SVC_OK)
+		abort();
+	plan_close(plan);
+	gguf_close(gguf);
+	unlink(path);
+	return job.region;
 }

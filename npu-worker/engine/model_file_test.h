@@ -2,6 +2,7 @@
  * in one place, for tests. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -27,3 +28,6 @@ struct model_file {
 struct model_file model_file_default(void);
 /* Fills a temporary file; path[] is at least 32 bytes. */
 void model_file_write(const struct model_file *file, char *path);
+/* The same, packed for an engine (free); aborts if it can't be. What packing doesn't write is 0xee,
+ * and would show in a hash. */
+void *model_file_pack(const struct model_file *file, size_t *ret_bytes);

@@ -369,6 +369,11 @@ static enum svc_code check_batch(const struct engine *e, const struct engine_bat
 				batch->n_seqs, rows, e->info.max_seqs, e->info.max_rows);
 	if (!e->page_base)
 		return svc_fail(err, SVC_INVALID, __func__, "no KV pages were set");
+	if (batch->n_layers > e->info.config.n_layers || (batch->n_layers && e->executor.layers))
+		return svc_fail(err, SVC_INVALID, __func__,
+				"a step through %" PRIu32 " layers; the model has %" PRIu32 "%s",
+				batch->n_layers, e->info.config.n_layers,
+				e->executor.layers ? ", which run all at once here" : "");
 	if (batch->hooks && batch->hooks->variant && e->info.family != KERNELS_F32)
 		return svc_fail(err, SVC_INVALID, __func__,
 				"other arithmetic is for the family f32-v1; this one is %s",
@@ -379,7 +384,9 @@ static enum svc_code check_batch(const struct engine *e, const struct engine_bat
 static enum svc_code run_layers(struct step *step, struct svc_err *err)
 {
 	const struct engine_hooks *hooks = step->batch->hooks;
-	for (step->layer = 0; step->layer < step->engine->info.config.n_layers; step->layer++) {
+	uint32_t n_layers =
+		step->batch->n_layers ? step->batch->n_layers : step->engine->info.config.n_layers;
+	for (step->layer = 0; step->layer < n_layers; step->layer++) {
 		run_layer(step);
 		if (hooks && hooks->goes_on && !hooks->goes_on(hooks->context))
 			return svc_fail(err, SVC_CANCELLED, "engine_step",

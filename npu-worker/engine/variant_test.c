@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
 
 #include "npu-worker/engine/model_file_test.h"
@@ -24,29 +23,17 @@ struct fixture {
 
 static void set_up(struct fixture *f, const struct model_file *file, enum kernels_family family)
 {
-	char path[32];
 	struct svc_err err;
-	struct gguf *gguf = NULL;
-	struct plan *plan = NULL;
-	model_file_write(file, path);
-	assert_int_equal(gguf_open(path, &gguf, &err), SVC_OK);
-	assert_int_equal(plan_open(gguf, file->ctx, &plan, &err), SVC_OK);
-	f->region = aligned_alloc(64, plan->total_bytes);
-	assert_non_null(f->region);
-	struct region_job job = {
-		.gguf = gguf, .plan = plan, .model = region_model_hash(gguf), .region = f->region};
-	assert_int_equal(region_pack(&job, NULL, &err), SVC_OK);
+	size_t region_bytes = 0;
+	f->region = model_file_pack(file, &region_bytes);
 	struct engine_options options = {.region = f->region,
-					 .region_bytes = plan->total_bytes,
+					 .region_bytes = region_bytes,
 					 .family = family,
 					 .isa = "auto",
 					 .threads = 1,
 					 .max_rows = LENGTH,
 					 .max_seqs = 1};
 	assert_int_equal(engine_open(&options, &f->engine, &err), SVC_OK);
-	plan_close(plan);
-	gguf_close(gguf);
-	unlink(path);
 	size_t bytes = engine_info(f->engine)->page_bytes;
 	f->pages = aligned_alloc(64, 2 * bytes);
 	assert_non_null(f->pages);

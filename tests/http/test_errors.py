@@ -49,7 +49,7 @@ OBJECTS = {
     "stop_token_ids": ([VOCAB], [151645], [-1], [1.5], ["1"], [None], [[1]], [True], [2**31], [2**63 - 1], 5, "5",
                        list(range(129)), [0] * 2000),
     "stream_options": (True, [], "x"), "user": (5, "x" * 513), "response_format": (5, {}, {"type": 5})}
-FLAGS = ("stream", "ignore_eos", "include_stop_str_in_output", "skip_special_tokens", "return_token_ids")
+FLAGS = ("stream", "ignore_eos", "speculate", "include_stop_str_in_output", "skip_special_tokens", "return_token_ids")
 
 
 def table():
