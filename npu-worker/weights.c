@@ -48,20 +48,15 @@ static struct source source_of(struct svc *svc)
 }
 
 /* A file is known by what it was when it was packed; a folder, by that alone. */
-static enum svc_code source_of_draft(struct svc *svc, const char *path, struct source *ret_source,
-				     struct svc_err *err)
+static struct source source_of_draft(struct svc *svc, const char *path, const struct stat *file)
 {
-	struct stat stat_of = {0};
 	struct source source = {.svc = svc, .path = path, .drafts = true};
-	if (stat(path, &stat_of) != 0)
-		return svc_fail_errno(err, __func__, "cannot open the draft model %s", path);
-	const uint64_t what[] = {(uint64_t)stat_of.st_dev, (uint64_t)stat_of.st_ino,
-				 (uint64_t)stat_of.st_size, (uint64_t)stat_of.st_mtim.tv_sec,
-				 (uint64_t)stat_of.st_mtim.tv_nsec};
+	const uint64_t what[] = {(uint64_t)file->st_dev, (uint64_t)file->st_ino,
+				 (uint64_t)file->st_size, (uint64_t)file->st_mtim.tv_sec,
+				 (uint64_t)file->st_mtim.tv_nsec};
 	snprintf(source.name, sizeof source.name, "draft-%016" PRIx64 "-%u",
 		 (uint64_t)XXH3_64bits(what, sizeof what), svc->run.ctx);
-	*ret_source = source;
-	return SVC_OK;
+	return source;
 }
 
 static enum svc_code attach(const struct source *source, bool writable, struct segment *ret_seg,
@@ -268,7 +263,9 @@ enum svc_code weights_map(struct svc *svc, uint32_t threads, bool writable, stru
 enum svc_code weights_map_draft(struct svc *svc, const char *path, uint32_t threads,
 				struct segment *ret_seg, struct svc_err *err)
 {
-	struct source source;
-	enum svc_code code = source_of_draft(svc, path, &source, err);
-	return code ? code : map(&source, threads, false, ret_seg, err);
+	struct stat file;
+	if (stat(path, &file) != 0)
+		return svc_fail_errno(err, __func__, "cannot open the draft model %s", path);
+	const struct source source = source_of_draft(svc, path, &file);
+	return map(&source, threads, false, ret_seg, err);
 }

@@ -80,12 +80,12 @@ struct worker {
 	uint32_t n_outstanding;
 	uint32_t n_waiting; /* unclaimed slots seen at the last sweep */
 	uint32_t speculate; /* drafts of a step, at most; 0: none */
-	bool drafts_always; /* also those that don't pay */
 	uint32_t n_chains;
 	uint64_t collected_us, deferred_us;
 	int64_t rows_alone, rows_busy; /* options */
 	struct pace pace;
 	bool run_ahead;
+	bool drafts_always;   /* also those that don't pay */
 	struct ahead *aheads; /* [n_slots] */
 	uint32_t n_aheads;
 	struct hit *hits;	 /* [n_table] */

@@ -26,8 +26,8 @@ static void the_surer_the_longer(void **state)
 {
 	(void)state;
 	uint32_t before = 0;
-	for (double acceptance = 0; acceptance <= 1; acceptance += 0.01) {
-		uint32_t n = length(acceptance, 0.2, 0, 0.05);
+	for (int percent = 0; percent <= 100; percent++) {
+		uint32_t n = length(percent / 100.0, 0.2, 0, 0.05);
 		assert_true(n >= before);
 		before = n;
 	}

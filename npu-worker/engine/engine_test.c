@@ -137,11 +137,12 @@ static void a_guess_by_fewer_layers_leaves_no_trace(void **state)
 		seq.logits = other[pos];
 		batch.n_layers = pos % 2 ? 0 : file.layers;
 		assert_int_equal(engine_step(f.engine, &batch, NULL), SVC_OK);
-		differ += memcmp(guess, other[pos], VOCAB * sizeof *guess) != 0;
+		differ += guess[0] < other[pos][0] || guess[0] > other[pos][0];
 		batch.n_layers = file.layers + 1;
 		assert_int_equal(engine_step(f.engine, &batch, NULL), SVC_INVALID);
 	}
-	assert_true(memcmp(base, other, sizeof base) == 0 && differ == LENGTH);
+	assert_memory_equal(base, other, sizeof base);
+	assert_int_equal(differ, LENGTH);
 	struct fixture guest = {.region = f.region, .region_bytes = f.region_bytes};
 	open_with(&guest, KERNELS_A16, 0, f.engine);
 	run_alone(&guest, tokens, 7, 0, other);
