@@ -107,8 +107,7 @@ static struct model_file gemma_file(void)
 
 /* ---- fewer layers */
 
-/* A guess by the first layers, made where the next position will be computed, leaves what the whole
- * model says as it is. */
+/* Made where the next position will be computed. */
 static void a_guess_by_fewer_layers_leaves_no_trace(void **state)
 {
 	(void)state;
