@@ -94,9 +94,29 @@ static void error_keeps_its_first_cause(void **state)
 		assert_non_null(svc_code_info((enum svc_code)i)->name);
 }
 
+/* Client libraries look for these words. */
+static void full_context_is_said_in_known_words(void **state)
+{
+	(void)state;
+	struct svc_err err = {0};
+	assert_int_equal(svc_fail_too_long(&err, "messages", "prompt", 9031, 1, 8192),
+			 SVC_TOO_LONG);
+	assert_string_equal(err.param, "messages");
+	assert_non_null(strstr(err.msg, "prompt is too long: 9031 tokens > 8191 maximum"));
+	assert_non_null(strstr(err.msg, "this model's maximum context length is 8192 tokens"));
+	assert_int_equal(svc_fail_too_long(&err, "prompt", "prompt", 8000, 500, 8192),
+			 SVC_TOO_LONG);
+	assert_non_null(strstr(err.msg, "exceed context limit: 8000 + 500 > 8192;"));
+	/* The prompt fits by itself: shortening a history would be the wrong advice. */
+	assert_null(strstr(err.msg, "too long"));
+	assert_int_equal(svc_fail_too_long(&err, "input", "input", 8193, 0, 8192), SVC_TOO_LONG);
+	assert_non_null(strstr(err.msg, "input is too long: 8193 tokens > 8192 maximum;"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(full_context_is_said_in_known_words),
 		cmocka_unit_test(json_string_escapes_and_replaces),
 		cmocka_unit_test(broken_utf8_is_replaced_by_maximal_subparts),
 		cmocka_unit_test(buf_limit_is_kept),

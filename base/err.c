@@ -83,6 +83,23 @@ enum svc_code svc_fail_param(struct svc_err *err, enum svc_code code, const char
 	return code;
 }
 
+enum svc_code svc_fail_too_long(struct svc_err *err, const char *param, const char *what,
+				size_t n_tokens, size_t n_answer, size_t ctx)
+{
+	if (n_answer > 1 && n_tokens < ctx)
+		return svc_fail_param(err, SVC_TOO_LONG, param,
+				      "input length and `max_tokens` exceed context limit: %zu + "
+				      "%zu > %zu; this model's maximum context length is %zu "
+				      "tokens. Lower max_tokens or shorten the %s",
+				      n_tokens, n_answer, ctx, ctx, what);
+	return svc_fail_param(err, SVC_TOO_LONG, param,
+			      "%s is too long: %zu tokens > %zu maximum%s; this model's maximum "
+			      "context length is %zu tokens. Shorten the %s: nothing is cut "
+			      "silently",
+			      what, n_tokens, n_answer ? ctx - 1 : ctx,
+			      n_answer ? " (one is for the answer)" : "", ctx, what);
+}
+
 enum svc_code svc_fail_errno(struct svc_err *err, const char *where, const char *format, ...)
 {
 	int cause = errno;

@@ -59,6 +59,12 @@ enum svc_code svc_fail(struct svc_err *err, enum svc_code code, const char *wher
 enum svc_code svc_fail_param(struct svc_err *err, enum svc_code code, const char *param,
 			     const char *format, ...) SVC_PRINTF(4, 5);
 
+/* As svc_fail_param with SVC_TOO_LONG: n_tokens of what ("prompt", "input"), and n_answer that may
+ * follow, don't fit ctx. In the words by which client libraries, which read texts rather than
+ * codes, know a full context and shorten their history. */
+enum svc_code svc_fail_too_long(struct svc_err *err, const char *param, const char *what,
+				size_t n_tokens, size_t n_answer, size_t ctx);
+
 /* As svc_fail with SVC_IO (SVC_NO_MEMORY for ENOMEM and ENOSPC); appends strerror(errno). */
 enum svc_code svc_fail_errno(struct svc_err *err, const char *where, const char *format, ...)
 	SVC_PRINTF(3, 4);

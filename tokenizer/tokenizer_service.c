@@ -34,43 +34,24 @@ struct task {
 	struct body *body;
 };
 
-static enum svc_code too_long(struct task *task, size_t n_prompt, struct svc_err *err)
-{
-	uint32_t ctx = task->svc->run.ctx, max_tokens = task->body->params.max_tokens;
-	if (task->body->kind == BODY_EMBED)
-		return svc_fail_param(err, SVC_TOO_LONG, "input",
-				      "this model's maximum context length is %u tokens; the input "
-				      "has %zu: shorten it, nothing is cut silently",
-				      ctx, n_prompt);
-	if (n_prompt < ctx && max_tokens)
-		return svc_fail_param(
-			err, SVC_TOO_LONG, "max_tokens",
-			"this model's maximum context length is %u tokens; the prompt has %zu and "
-			"max_tokens "
-			"asks for %u: together %zu. Shorten the prompt or lower max_tokens",
-			ctx, n_prompt, max_tokens, n_prompt + max_tokens);
-	return svc_fail_param(err, SVC_TOO_LONG, "messages",
-			      "this model's maximum context length is %u tokens; the prompt has "
-			      "%zu and leaves no room for "
-			      "an answer. Shorten the prompt",
-			      ctx, n_prompt);
-}
-
 /* A prompt and what it may generate must fit the context, before anything is computed. */
 static enum svc_code check_length(struct task *task, size_t n_prompt, struct svc_err *err)
 {
 	const struct body_params *params = &task->body->params;
-	uint32_t ctx = task->svc->run.ctx;
+	bool embeds = task->body->kind == BODY_EMBED;
 	bool scores_only = (params->flags & BODY_SCORE_ONLY) != 0;
+	size_t wanted = scores_only ? 0 : params->max_tokens ? params->max_tokens : 1;
+	size_t ctx = task->svc->run.ctx;
 	if (n_prompt == 0)
-		return svc_fail_param(err, SVC_INVALID,
-				      task->body->kind == BODY_EMBED ? "input" : "prompt",
+		return svc_fail_param(err, SVC_INVALID, embeds ? "input" : "prompt",
 				      "the prompt has no tokens");
-	if (n_prompt > ctx || (!scores_only && n_prompt >= ctx))
-		return too_long(task, n_prompt, err);
-	if (params->max_tokens > ctx - n_prompt)
-		return too_long(task, n_prompt, err);
-	return SVC_OK;
+	if (n_prompt + wanted <= ctx)
+		return SVC_OK;
+	if (embeds)
+		return svc_fail_too_long(err, "input", "input", n_prompt, 0, ctx);
+	return svc_fail_too_long(err,
+				 n_prompt < ctx && params->max_tokens ? "max_tokens" : "messages",
+				 "prompt", n_prompt, wanted, ctx);
 }
 
 static enum svc_code read_prompt(struct task *task, struct prompt *ret_prompt, struct svc_err *err)

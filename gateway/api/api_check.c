@@ -63,17 +63,24 @@ static enum svc_code shown_check(struct gw_reading *reading)
 	return SVC_OK;
 }
 
+static enum svc_code too_long(struct gw_reading *reading, const char *what, size_t i,
+			      size_t n_answer)
+{
+	const struct gw_request *request = reading->request;
+	enum svc_code code = svc_fail_too_long(reading->err, what, what, request->prompts[i].n_ids,
+					       n_answer, reading->limits->ctx);
+	if (request->n_prompts > 1)
+		svc_err_prefix(reading->err, "number %zu", i);
+	return code;
+}
+
 static enum svc_code vector_check(struct gw_reading *reading)
 {
 	struct gw_request *request = reading->request;
 	uint32_t n_embd = reading->limits->n_embd;
 	for (size_t i = 0; i < request->n_prompts; i++)
 		if (request->prompts[i].n_ids > reading->limits->ctx)
-			return svc_fail_param(reading->err, SVC_TOO_LONG, "input",
-					      "this model's maximum context length is %u tokens; "
-					      "input %zu has %zu: shorten it, nothing is cut "
-					      "silently",
-					      reading->limits->ctx, i, request->prompts[i].n_ids);
+			return too_long(reading, "input", i, 0);
 	if (request->dimensions > n_embd)
 		return gw_wrong(reading, "dimensions",
 				"dimensions must be at most %u, which is what this model has",
@@ -90,13 +97,7 @@ static enum svc_code length_check(struct gw_reading *reading)
 	for (size_t i = 0; i < request->n_prompts; i++) {
 		size_t n = request->prompts[i].n_ids;
 		if (n && n + wanted > reading->limits->ctx)
-			return svc_fail_param(reading->err, SVC_TOO_LONG, "prompt",
-					      "this model's maximum context length is %u tokens; "
-					      "the prompt has %zu and "
-					      "the answer may have %zu: together %zu. Shorten the "
-					      "prompt or lower "
-					      "max_tokens",
-					      reading->limits->ctx, n, wanted, n + wanted);
+			return too_long(reading, "prompt", i, wanted);
 	}
 	return SVC_OK;
 }
