@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import threading
 
+import drafts
 import page
 import stalls
 from servers import BIN, REPO, Lockstep, Peer
@@ -47,6 +48,7 @@ SAMPLED = "one stream, sampled, against the engine alone"
 GREEDY = "one stream, greedy, against the engine alone"
 STALLS = "between tokens, p99: times the undisturbed"
 FIRST = {530: "first token, prompt of 530", 2000: "first token, prompt of 2,000", 8000: "first token, prompt of 8,000"}
+DRAFTS = {name: f"{name}, with drafts against without" for name in drafts.TEXTS}
 CONTEXT = {32: ONE_STREAM, 2000: "one stream at 2,000 tokens of context", 8000: "one stream at 8,000 tokens of context"}
 SCENARIOS = {
     ONE_STREAM: rate((1, 32, 128), {"smollm2": 2.3, "*": 1.4}),
@@ -64,6 +66,7 @@ SCENARIOS = {
     STALLS: Scenario("times", {"*": 3}, True, absolute=True),
     GREEDY: Scenario("tokens/s", {"smollm2": 0.93, "qwen2.5": 0.97}),
     SAMPLED: Scenario("tokens/s", {"smollm2": 0.93, "qwen2.5": 0.97}),
+    **{what: Scenario("tokens/s", {"*": 0.97} if "prose" in what else {}) for what in DRAFTS.values()},
     "of the memory's speed (the engine alone)": Scenario("share", {"*": 0.75}),
     "sampling's share of a step (temperature, top_p)": Scenario("share", {"gemma3": 0.03}, True),
 }
@@ -125,6 +128,10 @@ def bench_overhead(options, model, results):
         for name, more in ((GREEDY, ()), (SAMPLED, ("--temperature", "0.8"))):
             results.add(model, name, "lockstep", measure(server, load, "decode_per_s", options.runs, *more))
             results.add(model, name, "alone", [run["decode_per_s"] for run in alone])
+        for name, what in DRAFTS.items():
+            if options.wants(what):
+                for kind, values in drafts.measure(server.port, name, 2 * options.runs).items():
+                    results.add(model, what, kind, values)
         loader = threading.Thread(target=lambda: measure(server, (1, 32, 256), "decode_per_s", 1, "--temperature", "0.8"))
         loader.start()
         hops = server.trace(1.5)

@@ -126,6 +126,7 @@ came out, also where they fall short ("there": no).
 - *memory (PSS)*: of all processes together, after the scenarios, shared pages counted once. Lockstep's run directory also reserves room in
   `/dev/shm` that nothing has touched.
 - *start to ready*: from nothing, the weights packed anew.
+- *with drafts against without*: the same requests (code and summary greedy, prose at temperature 1), every other one with `"speculate": false`; the answers are equal.
 - *between tokens*: p99 over 4 streams, while a prompt of 8,000 tokens is computed, against the seconds before it; a ratio for each server.
 - *of the memory's speed*: what one step's weights take when all threads only read them, over what a step takes (the engine alone).
 
