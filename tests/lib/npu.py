@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ from api import until
 XRT = pathlib.Path(__file__).resolve().parents[1] / "xrt"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "lockstep"
 MAGIC, WORDS, MAX_TOKENS = 0x504e534c, 12, 64
+WAIT_S = 300  # for what comes within a few seconds: on a busy machine everything takes its time
 TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8}
 
 
@@ -89,13 +89,14 @@ class SoftNpu:
         self.root, self.build = make_root()
         self.folder, self.faults, self.socket = folder, folder / "faults", folder / "npu.sock"
         self.nodes = 0
-        self.log = open(folder / "softnpu.log", "wb")
+        self.dir, self.log = folder, open(folder / "softnpu.log", "wb")
+        pipelines.living.append(self)
         self.start()
 
     def start(self):
         self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *self.inside("/build/softnpu", self.socket, self.faults)],
                                         stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env())
-        until(self.socket.exists, 20, "the software NPU")
+        until(self.socket.exists, 120, "the software NPU")
 
     def env(self, **more):
         """With a device node of its own: the processes that get the same one see each other's lock."""
@@ -117,17 +118,29 @@ class SoftNpu:
         temporary.write_text(words)
         os.replace(temporary, self.faults)
 
+    def check_alive(self):
+        status = self.process.poll()
+        assert status is None, f"the software NPU ended with {status}:\n{self.last_words()}"
+
+    def last_words(self):
+        """For the report of a test that failed."""
+        return "---- softnpu\n" + (self.folder / "softnpu.log").read_text()[-2000:]
+
     def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
+        pipelines.living.remove(self)
+        try:
+            self.check_alive()
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.log.close()
 
 
-def wait_for_end(pipeline, role="npu-worker", seconds=60):
+def wait_for_end(pipeline, role="npu-worker"):
     """Its exit status, when it ends by itself."""
     process = pipeline.processes.pop((role, 0))
-    deadline = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert process.poll() is not None, f"{role} didn't end"
-    return process.returncode
+    try:
+        return process.wait(WAIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise

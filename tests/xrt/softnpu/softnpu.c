@@ -28,7 +28,7 @@
 enum { BO_SHARE = 1, BO_HEAP, BO_DEV, BO_COMMAND };
 enum { STATE_COMPLETED = 4, STATE_ERROR, STATE_ABORT, STATE_TIMEOUT = 8 };
 enum { OPCODE_START = 0, OPCODE_START_NPU = 20, OPCODE_CHAIN = 19, RUN_STREAM = 3 };
-enum { MAX_BUFFERS = 4096, QUEUE = 64, PAGE = 4096 };
+enum { MAX_BUFFERS = 4096, MAX_USERS = 1024, QUEUE = 64, PAGE = 4096 };
 
 #define NO_ADDRESS UINT64_MAX
 #define HEAP_BASE  UINT64_C(0x4000000)
@@ -47,10 +47,17 @@ struct command {
 	int owner;
 };
 
+/* What is a connection's own, beside its buffers. */
+struct user {
+	unsigned contexts;
+	uint64_t latest; /* sequence number of its last command */
+};
+
 static struct buffer buffers[MAX_BUFFERS];
+static struct user users[MAX_USERS]; /* by descriptor */
 static struct command queue[QUEUE];
-static uint64_t submitted, done, heap_used, heap_bytes;
-static unsigned contexts;
+static uint64_t submitted, done;
+static unsigned contexts; /* of all users */
 static const char *faults_path;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
@@ -87,14 +94,29 @@ static uint32_t free_slot(void)
 	return 0;
 }
 
-static int take_from_heap(struct buffer *b, int owner)
+/* What lies in the owner's heap within these bytes; NULL: nothing. */
+static const struct buffer *find_in_heap(int owner, uint64_t at, uint64_t bytes)
 {
-	const struct buffer *heap = find_heap(owner);
-	if (!heap || heap_used + b->bytes > heap_bytes)
+	for (uint32_t i = 1; i < MAX_BUFFERS; i++) {
+		const struct buffer *b = &buffers[i];
+		if (b->used && b->type == BO_DEV && b->owner == owner && b->address < at + bytes &&
+		    at < b->address + b->bytes)
+			return b;
+	}
+	return NULL;
+}
+
+/* The first gap of the owner's own heap that is wide enough. */
+static int take_from_heap(struct buffer *b)
+{
+	const struct buffer *heap = find_heap(b->owner), *in_the_way;
+	uint64_t at = HEAP_BASE;
+	while ((in_the_way = find_in_heap(b->owner, at, b->bytes)))
+		at = in_the_way->address + in_the_way->bytes;
+	if (!heap || at + b->bytes > HEAP_BASE + heap->bytes)
 		return -EAGAIN;
-	b->address = HEAP_BASE + heap_used;
-	b->memory = heap->memory + heap_used;
-	heap_used += b->bytes;
+	b->address = at;
+	b->memory = heap->memory + (at - HEAP_BASE);
 	return 0;
 }
 
@@ -105,11 +127,8 @@ static int new_memory(struct buffer *b, int *ret_fd)
 		return -ENOMEM;
 	b->memory = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	b->mapped = b->memory != MAP_FAILED;
-	if (b->type == BO_HEAP) {
+	if (b->type == BO_HEAP)
 		b->address = HEAP_BASE;
-		heap_bytes = b->bytes;
-		heap_used = 0;
-	}
 	*ret_fd = fd;
 	return b->mapped ? 0 : -ENOMEM;
 }
@@ -119,7 +138,7 @@ static int add_buffer(struct buffer b, struct wire_message *m, int *ret_fd)
 	uint32_t slot = free_slot();
 	int status = slot ? 0 : -ENOMEM;
 	if (status == 0 && !b.memory)
-		status = b.type == BO_DEV ? take_from_heap(&b, b.owner) : new_memory(&b, ret_fd);
+		status = b.type == BO_DEV ? take_from_heap(&b) : new_memory(&b, ret_fd);
 	if (status != 0)
 		return status;
 	if (b.type == BO_SHARE || b.type == BO_DEV)
@@ -172,12 +191,22 @@ static int sync_buffer(struct buffer *b, const struct wire_message *m)
 	return 0;
 }
 
-/* ---- commands */
+/* ---- commands; without the lock */
+
+/* What is found stays: a command's buffers are there until it has ended, see leave(). */
+static struct buffer *look_up(struct buffer *(*find)(uint64_t what, int owner), uint64_t what,
+			      int owner)
+{
+	pthread_mutex_lock(&lock);
+	struct buffer *b = find(what, owner);
+	pthread_mutex_unlock(&lock);
+	return b;
+}
 
 /* Where an address points to, with `bytes` behind it; NULL: nowhere. */
 static uint8_t *place(uint64_t address, uint64_t bytes, int owner)
 {
-	struct buffer *b = buffer_at(address, owner);
+	const struct buffer *b = look_up(buffer_at, address, owner);
 	return b && bytes <= b->bytes - (address - b->address) ? b->shadow + (address - b->address)
 							       : NULL;
 }
@@ -208,7 +237,7 @@ static bool run_whole(uint32_t operation, const uint8_t *words, const uint64_t a
 	struct layer_memory m;
 	const struct buffer *b[3];
 	for (int i = 0; i < 3; i++) {
-		b[i] = buffer_at(address[i], owner);
+		b[i] = look_up(buffer_at, address[i], owner);
 		if (!b[i] || b[i]->address != address[i])
 			return false;
 	}
@@ -243,7 +272,11 @@ static bool run_packet(uint32_t *packet, int owner)
 	uint32_t opcode = packet[0] >> 23 & 31, extra = packet[0] >> 10 & 3;
 	if (opcode != OPCODE_START && opcode != OPCODE_START_NPU)
 		return false;
-	bool good = run_stream(packet + 2 + extra, owner);
+	const uint32_t *arguments = packet + 2 + extra;
+	bool good = run_stream(arguments, owner);
+	if (!good)
+		fprintf(stderr, "softnpu: refused: opcode %u, a stream of %u words at %#x%08x\n",
+			arguments[0], arguments[4], arguments[3], arguments[2]);
 	packet[0] = (packet[0] & ~15u) | (good ? STATE_COMPLETED : STATE_ERROR);
 	return good;
 }
@@ -255,7 +288,7 @@ static bool run_chain(uint32_t *packet, int owner)
 	for (uint32_t i = 0; i < chain[0]; i++) {
 		uint64_t handle;
 		memcpy(&handle, chain + 6 + 2 * i, sizeof handle);
-		struct buffer *b = buffer_of(handle, owner);
+		const struct buffer *b = look_up(buffer_of, handle, owner);
 		if (b && run_packet((uint32_t *)(void *)b->memory, owner))
 			continue;
 		chain[2] = i;
@@ -291,11 +324,10 @@ static void *execute(void *unused)
 		while (done == submitted)
 			pthread_cond_wait(&work, &lock);
 		struct command c = queue[(done + 1) % QUEUE];
-		/* Buffers stay while a command runs, whoever dies: see leave(). */
 		pthread_mutex_unlock(&lock);
 		while (fault_is("hang", NULL))
 			usleep(10000);
-		struct buffer *b = buffer_of(c.handle, c.owner);
+		struct buffer *b = look_up(buffer_of, c.handle, c.owner);
 		uint32_t state = b ? run_command(b, c.owner) : STATE_ERROR;
 		pthread_mutex_lock(&lock);
 		if (b)
@@ -313,7 +345,7 @@ static int submit(uint64_t handle, int owner, uint64_t *ret_sequence)
 	if (!buffer_of(handle, owner) || submitted - done >= QUEUE - 1)
 		return -EINVAL;
 	queue[(submitted + 1) % QUEUE] = (struct command){(uint32_t)handle, owner};
-	*ret_sequence = ++submitted;
+	*ret_sequence = users[owner].latest = ++submitted;
 	pthread_cond_signal(&work);
 	return 0;
 }
@@ -331,13 +363,20 @@ static int wrap(const struct wire_message *m, int fd, int owner, struct wire_mes
 	return add_buffer(b, answer, NULL);
 }
 
-static int new_context(void)
+static int new_context(int owner)
 {
 	unsigned most = 0;
 	if (fault_is("contexts", &most) && contexts >= most)
 		return -EBUSY;
 	contexts++;
+	users[owner].contexts++;
 	return 0;
+}
+
+static void free_contexts(int owner, unsigned n)
+{
+	contexts -= n;
+	users[owner].contexts -= n;
 }
 
 static int serve(struct wire_message *m, int fd, int owner, int *ret_fd)
@@ -371,9 +410,11 @@ static int serve(struct wire_message *m, int fd, int owner, int *ret_fd)
 		return b ? sync_buffer(b, &request) : -ENOENT;
 	case WIRE_CONTEXT_NEW:
 		m->a = 1;
-		return new_context();
+		return new_context(owner);
 	case WIRE_CONTEXT_FREE:
-		contexts--;
+		if (!users[owner].contexts)
+			return -ENOENT;
+		free_contexts(owner, 1);
 		return 0;
 	case WIRE_EXECUTE:
 		return submit(request.a, owner, &m->a);
@@ -420,7 +461,7 @@ static bool reply(int user, struct wire_message *m, int fd)
 static void leave(int user)
 {
 	pthread_mutex_lock(&lock);
-	while (done != submitted) {
+	while (done < users[user].latest) {
 		pthread_mutex_unlock(&lock);
 		usleep(1000);
 		pthread_mutex_lock(&lock);
@@ -428,7 +469,8 @@ static void leave(int user)
 	for (uint32_t i = 1; i < MAX_BUFFERS; i++)
 		if (buffers[i].used && buffers[i].owner == user)
 			drop(&buffers[i]);
-	contexts = 0;
+	free_contexts(user, users[user].contexts);
+	users[user] = (struct user){0};
 	pthread_mutex_unlock(&lock);
 	close(user);
 }
@@ -468,7 +510,12 @@ int main(int argc, char **argv)
 		return perror("softnpu"), 71;
 	for (;;) {
 		int user = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-		if (user >= 0 && pthread_create(&thread, NULL, attend, (void *)(intptr_t)user) == 0)
+		if (user < 0)
+			continue;
+		if (user < MAX_USERS &&
+		    pthread_create(&thread, NULL, attend, (void *)(intptr_t)user) == 0)
 			pthread_detach(thread);
+		else
+			close(user);
 	}
 }
