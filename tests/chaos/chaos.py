@@ -214,6 +214,10 @@ def report(options, tally, usual, seconds):
         print(f"PROBLEM {problem}")
 
 
+def progress(tally, seconds):
+    print(f"   {seconds / 60:.0f} min: {len(tally.faults)} faults, {tally.count.get('right', 0)} answers right, {len(tally.problems)} problems", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=1)
@@ -236,10 +240,13 @@ def main():
                    for i in range(options.clients)]
         for thread in threads:
             thread.start()
-        rng = seeded(options.seed, "faults")
-        while time.monotonic() - began < options.minutes * 60:
+        rng, told = seeded(options.seed, "faults"), 0
+        while (seconds := time.monotonic() - began) < options.minutes * 60:
             time.sleep(rng.expovariate(1 / options.pause))
             disturb(pipeline, rng, tally)
+            if seconds // 60 > told:
+                told = seconds // 60
+                progress(tally, seconds)
         stop.set()
         for thread in threads:
             thread.join(120)
