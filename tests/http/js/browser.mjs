@@ -109,8 +109,8 @@ async function stopping() {
 
 // The gateway that holds the stream dies in its middle: the page goes on at the other one.
 async function gatewayDies() {
-	// Long enough to be running still when its gateway is looked up.
-	await settings({ max_tokens: 600 });
+	// Long enough to be running still when its gateway is looked up; sampled, so that it doesn't repeat itself and fly.
+	await settings({ max_tokens: 600, temperature: 1, seed: 1 });
 	await page.keyboard.press("Alt+n");
 	await ask("Tell me a very long story about a lighthouse.");
 	await page.waitForFunction(() => document.querySelectorAll(".message.assistant .t").length > 10);
@@ -120,7 +120,7 @@ async function gatewayDies() {
 	seen.goneOn = [await body().innerText(), await page.locator(".message.assistant .soft").last().textContent()];
 	await regenerate();
 	seen.undisturbed = await body().innerText();
-	await settings({ max_tokens: "" });
+	await settings({ max_tokens: "", temperature: 0, seed: "" });
 }
 
 async function looks() {
@@ -144,7 +144,6 @@ async function pipeline() {
 	seen.processes = await page.locator(".process").count();
 	await page.locator("#start").click();
 	await page.waitForFunction(() => document.getElementById("story").textContent.length > 60);
-	await page.waitForTimeout(1500);
 	const now = await status();
 	const worker = now.processes.find((each) => each.epoch === now.requests[0].worker);
 	process.kill(worker.pid, "SIGKILL");
