@@ -117,16 +117,17 @@ def image(engine):
 
 
 class Stack(Api):
-    def __init__(self, engine):
+    def __init__(self, engine, *more_files, **more_env):
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             super().__init__(listener.getsockname()[1])
         self.engine = engine
+        self.files = [word for name in ("compose.yaml", *more_files) for word in ("-f", REPO / "deploy" / name)]
         self.env = {**engine.env, "LOCKSTEP_MODEL": str(model_path().resolve()), "LOCKSTEP_PORT": str(self.port), "LOCKSTEP_IMAGE": IMAGE,
-                    "LOCKSTEP_CTX": "2048", "LOCKSTEP_THREADS": "1", "LOCKSTEP_BULK_SIZE": "2g"}
+                    "LOCKSTEP_CTX": "2048", "LOCKSTEP_THREADS": "1", "LOCKSTEP_BULK_SIZE": "2g", **more_env}
 
     def compose(self, *words, **more):
-        return run("docker-compose", "-f", REPO / "deploy/compose.yaml", *words, env=self.env, timeout=300, **more)
+        return run("docker-compose", *self.files, *words, env=self.env, timeout=300, **more)
 
     def scale(self, counts):
         self.compose("up", "-d", *(word for role, n in counts.items() for word in ("--scale", f"{role}={n}")))
@@ -297,3 +298,50 @@ def test_stop_ends_everything_well(stack):
     codes = {container["Name"]: container["State"]["ExitCode"] for container in stack.containers()}
     # HAProxy ends with 143 or 130 where it is asked by a signal; ours with 0.
     assert codes and all(code == 0 for name, code in codes.items() if "haproxy" not in name), codes
+
+
+VOLUME_OPTIONS = ("-d", "local", "-o", "type=tmpfs", "-o", "device=tmpfs", "-o", "o=size=512m,mode=0700,uid=10001,gid=10001")
+
+
+@pytest.fixture
+def pipelines(engine, image):
+    """Two projects on one network and with one volume of runs; the first has the published port."""
+    engine.docker("network", "create", "lockstep-models")
+    engine.docker("volume", "create", *VOLUME_OPTIONS, "lockstep-models")
+    both = [Stack(engine, "compose.models.yaml", COMPOSE_PROJECT_NAME=f"{name}-1", LOCKSTEP_PIPELINE=f"{name}-1", LOCKSTEP_MODEL_NAME=name)
+            for name in ("tiny", "other")]
+    try:
+        yield both
+    except BaseException:
+        print(*(stack.compose("logs", "--tail=15") for stack in both))
+        raise
+    finally:
+        for stack in both:
+            stack.compose("down", "-v", "--timeout", "5")
+        engine.docker("network", "rm", "lockstep-models")
+        engine.docker("volume", "rm", "lockstep-models")
+
+
+def write_models(stack, text):
+    """As docs/models-serving.md says it."""
+    stack.compose("exec", "-T", "keeper", "sh", "-c", "cat >/run/lockstep/models.new && mv /run/lockstep/models.new /run/lockstep/models",
+                  input=text)
+
+
+def test_two_models_at_one_address(pipelines):
+    tiny, other = pipelines
+    tiny.compose("up", "-d", "keeper")
+    write_models(tiny, "tiny tiny-1\nother other-1\ngpt-4o = other\n")
+    tiny.compose("up", "-d")
+    other.compose("up", "-d", "--scale", "haproxy=0")
+    until(lambda: listens(tiny), 60, "HAProxy")
+    until(lambda: tiny.request("GET", "/ready").status == 200, 120, "both models")
+    # HAProxy goes round the gateways of both, so half of these are handed over.
+    for name, served in (("tiny", "tiny"), ("other", "other"), ("gpt-4o", "other")) * 4:
+        assert tiny.post(COMPLETIONS, model=name, prompt="One, two,", max_tokens=2)["model"] == served
+    assert {model["id"] for model in tiny.get("/v1/models").json["data"]} == {"tiny", "other", "gpt-4o"}
+    # One that stops doesn't take the other away, and a line in the file moves a name.
+    other.compose("stop")
+    assert tiny.post(COMPLETIONS, model="tiny", prompt="One, two,", max_tokens=2)["model"] == "tiny"
+    write_models(tiny, "tiny tiny-1\ngpt-4o = tiny\n")
+    assert tiny.post(COMPLETIONS, model="gpt-4o", prompt="One, two,", max_tokens=2)["model"] == "tiny"
