@@ -13,6 +13,8 @@
 /* Two gateways may have read the file before and after a change; three never disagree for long. */
 #define HOPS_MAX 3u
 
+enum { RUN_ANY = -1, RUN_UNKNOWN = -2 };
+
 /* ---- the runs ---- */
 
 const struct shm_run *gw_peer_run(struct gw_models *models, uint32_t index)
@@ -269,7 +271,7 @@ static const struct gw_model_entry *entry_of(const struct gateway *gateway, stru
 	return gw_models_find(list, name);
 }
 
-/* -1: this gateway answers, be it that there is no such model. */
+/* RUN_ANY: this gateway answers, be it that there is no such model. */
 static int run_of_body(struct gateway *gateway, struct gw_http_exchange *exchange)
 {
 	const struct gw_http_request *request = gw_http_exchange_request(exchange);
@@ -277,7 +279,7 @@ static int run_of_body(struct gateway *gateway, struct gw_http_exchange *exchang
 	json_t *body = NULL;
 	struct svc_err err;
 	if (request->body.len && gw_json_read(request->body, NULL, &body, &err) != SVC_OK)
-		return -1;
+		return RUN_ANY;
 	const json_t *model = json_object_get(body, "model");
 	if (!model && span_is(request->path, "/api/show"))
 		model = json_object_get(body, "name");
@@ -297,17 +299,25 @@ static int run_of_body(struct gateway *gateway, struct gw_http_exchange *exchang
 	return run >= 0 || !entry ? run : (int)entry->run;
 }
 
+bool gw_models_asked(struct gateway *gateway, const struct gw_http_request *request,
+		     const struct gw_model_entry **ret_entry)
+{
+	struct buf name = {.limit = GW_MODEL_NAME_BYTES};
+	bool asked = query_find(request->query, "model", &name) && (name.len || name.failed);
+	*ret_entry = asked && !name.failed ? gw_models_find(&gateway->models->list,
+							    (struct span){name.ptr, name.len})
+					   : NULL;
+	buf_free(&name);
+	return asked;
+}
+
 static int run_of(struct gateway *gateway, struct gw_http_exchange *exchange)
 {
 	const struct gw_http_request *request = gw_http_exchange_request(exchange);
-	struct buf name = {.limit = GW_MODEL_NAME_BYTES};
-	const struct gw_model_entry *entry = NULL;
-	if (query_find(request->query, "model", &name) && !name.failed && name.len)
-		entry = gw_models_find(&gateway->models->list, (struct span){name.ptr, name.len});
-	buf_free(&name);
-	if (entry)
-		return (int)entry->run;
-	return is_for_any(request->path) ? -1 : run_of_body(gateway, exchange);
+	const struct gw_model_entry *entry;
+	if (gw_models_asked(gateway, request, &entry))
+		return entry ? (int)entry->run : RUN_UNKNOWN;
+	return is_for_any(request->path) ? RUN_ANY : run_of_body(gateway, exchange);
 }
 
 bool gw_models_pass(struct gateway *gateway, struct gw_http_exchange *exchange)
@@ -341,6 +351,11 @@ bool gw_models_route(struct gateway *gateway, struct gw_http_exchange *exchange)
 	own_find(gateway);
 	gateway->limits.any_model = false;
 	int run = run_of(gateway, exchange);
+	if (run == RUN_UNKNOWN) {
+		(void)gw_model_unknown(&gateway->limits, "model", &err);
+		gw_reply_error(exchange, &err);
+		return true;
+	}
 	if (run < 0)
 		return false;
 	if ((uint32_t)run == gateway->limits.own_run)

@@ -11,6 +11,9 @@ void gw_models_close(struct gateway *gateway);
 void gw_models_look(struct gateway *gateway);
 /* true: the request is another run's. It was handed over, waits for that, or was refused. */
 bool gw_models_route(struct gateway *gateway, struct gw_http_exchange *exchange);
+/* Whether the query has ?model=NAME, and the file's entry of that name (NULL: it has none). */
+bool gw_models_asked(struct gateway *gateway, const struct gw_http_request *request,
+		     const struct gw_model_entry **ret_entry);
 /* This gateway drains: an idle connection goes to another gateway of any run. */
 bool gw_models_pass(struct gateway *gateway, struct gw_http_exchange *exchange);
 /* The client of a request that waits for its gateway has gone; false: it doesn't wait. */

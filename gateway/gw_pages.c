@@ -52,9 +52,11 @@ static void all_ready_reply(struct gateway *gateway, struct gw_http_exchange *ex
 void gw_serve_ready(void *context, struct gw_http_exchange *exchange)
 {
 	struct gateway *gateway = context;
+	const struct gw_model_entry *asked;
 	struct buf body = {0};
 	/* With ?model=NAME a gateway of that model's run answers for it. */
-	if (gateway->models && gw_http_exchange_request(exchange)->query.len == 0) {
+	if (gateway->models &&
+	    !gw_models_asked(gateway, gw_http_exchange_request(exchange), &asked)) {
 		all_ready_reply(gateway, exchange);
 		return;
 	}

@@ -250,7 +250,8 @@ void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange)
 	}
 	buf_span(&out, span_of("{\"modelfile\":\"\",\"parameters\":\"\",\"template\":\"\","));
 	details_print(&out);
-	buf_span(&out, span_of(",\"model_info\":{\"general.name\":"));
+	buf_span(&out, span_of(",\"model_info\":{\"general.architecture\":\"lockstep\","
+			       "\"general.name\":"));
 	buf_json_string(&out, span_of(gateway->model_name));
 	buf_print(&out,
 		  ",\"lockstep.context_length\":%u,\"lockstep.vocab_size\":%u,"

@@ -105,11 +105,16 @@ void gw_serve_root(void *context, struct gw_http_exchange *exchange)
 	}
 	buf_print(&page,
 		  "Lockstep %s serves %s.\n\n"
-		  "POST /v1/chat/completions  /v1/completions  /tokenize  /detokenize  "
-		  "/apply-template\n"
-		  "GET  /v1/models  /status  /ready  /live  /health  /metrics\n"
+		  "OpenAI     /v1/chat/completions  /v1/completions  /v1/responses  /v1/embeddings "
+		  " /v1/models\n"
+		  "Anthropic  /v1/messages  /v1/messages/count_tokens\n"
+		  "Ollama     /api/chat  /api/generate  /api/embed  /api/tags  /api/ps  /api/show  "
+		  "/api/version\n"
+		  "Texts      /tokenize  /detokenize  /apply-template\n"
+		  "Operators  /status  /v1/requests  /ready  /live  /health  /metrics\n"
 		  "In a browser: /ui (chat), /ui/pipeline\n\n"
-		  "An OpenAI client's base URL is this address with /v1 at its end.\n",
+		  "An OpenAI client's base URL is this address with /v1 at its end; Anthropic's "
+		  "and Ollama's is the address alone.\n",
 		  LOCKSTEP_VERSION, gateway->model_name);
 	gw_http_reply(exchange, 200, "text/plain; charset=utf-8",
 		      (struct span){page.ptr, page.len});

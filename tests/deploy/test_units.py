@@ -113,3 +113,48 @@ def test_its_sockets_and_memory_are_allowed(traces, role):
     assert families and families <= set(" ".join(settings(role, "RestrictAddressFamilies")).split())
     both = [line for line in traces[role].splitlines() if re.search(r"\b(?:mmap|mprotect)\(.*PROT_WRITE.*PROT_EXEC", line)]
     assert both == [] and settings(role, "MemoryDenyWriteExecute") == ["yes"]
+
+
+@pytest.fixture
+def of_several(tmp_path):
+    """The units of a pipeline that is one of several, and the file's that they share."""
+    done = subprocess.run([REPO / "deploy/systemd/pipeline", "tiny_1", tmp_path], check=True, capture_output=True, text=True)
+    assert "lockstep-tiny_1.target" in done.stdout
+    shutil.copy(REPO / "deploy/systemd/lockstep-models.service", tmp_path)
+    return {path.name: path for path in tmp_path.iterdir()}
+
+
+def test_units_of_one_of_several_pipelines(of_several):
+    """They name each other and no plain unit; programs and filters are the plain units'."""
+    names = {f"lockstep-tiny_1-{role}{'' if role == 'keeper' else '@'}.service" for role in ROLES}
+    assert set(of_several) == names | {"lockstep-tiny_1.target", "lockstep-models.service"}
+    for name in names | {"lockstep-tiny_1.target"}:
+        text = of_several[name].read_text()
+        named = re.findall(r"lockstep[-.\w]*(?:@\w*)?\.(?:service|target)", text)
+        assert {re.sub("@.*service", "@.service", other) for other in named} <= set(of_several), name
+        assert "lockstep-models.service" in named
+    for role in ROLES:
+        mine = of_several[f"lockstep-tiny_1-{role}{'' if role == 'keeper' else '@'}.service"].read_text().splitlines()
+        changed = {line.split("=")[0] for line in set(mine) ^ set(unit(role).read_text().splitlines())}
+        assert changed <= {"After", "Wants", "PartOf", "WantedBy", "Description", "Environment", "EnvironmentFile"}, role
+        assert any(line.startswith("Environment=LOCKSTEP_RUN_DIR=/dev/shm/lockstep-models/tiny_1 ") for line in mine), role
+    # A request is handed over by these.
+    assert {"sendmsg", "recvmsg", "memfd_create", "unlink", "bind"} <= allowed("gateway", sets())
+
+
+def test_systemd_knows_every_word_of_them(of_several):
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze isn't here (tests/packages.txt)")
+    for path in of_several.values():
+        # The programs aren't installed here.
+        path.write_text(re.sub(r"^ExecStart=/usr/bin/lockstep-\S+", "ExecStart=/bin/true", path.read_text(), flags=re.M))
+    names = [name.replace("@.", "@0.") for name in of_several]
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *names], capture_output=True, text=True,
+                          env={"SYSTEMD_UNIT_PATH": f"{path.parent}:", "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+
+
+def test_a_pipelines_name_is_checked(tmp_path):
+    for name in ("", "a/b", "a-b", "models", "x" * 41):
+        assert subprocess.run([REPO / "deploy/systemd/pipeline", name, tmp_path], capture_output=True).returncode == 64
+    assert not list(tmp_path.iterdir())

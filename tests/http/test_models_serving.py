@@ -164,6 +164,10 @@ def test_pages_list_all(group):
         assert [model["name"] for model in group.get("/api/ps")["models"]] == ["tiny", "coder", "gpt-4o"]
         assert group.get("/ready") == {"status": "ok", "models": {"tiny": "ready", "coder": "ready", "gpt-4o": "ready"}}
         assert group.get("/ready?model=coder") == {"status": "ok"}
+        # A check for a model that isn't there must not be green; other words of a query mean nothing.
+        for path in ("/ready", "/status", "/metrics", "/v1/requests"):
+            assert group.get(f"{path}?model=nobody", 404)["error"]["code"] == "model_not_found"
+        assert group.get("/ready?from=balancer") == group.get("/ready")
         for name in ("tiny", "coder"):
             assert group.get(f"/status?model={name}")["model"] == name
         assert group.get("/status")["model"] == "tiny" and group.get("/status")["models"]["coder"] == "ready"
