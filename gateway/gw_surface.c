@@ -265,9 +265,14 @@ void gw_serve_ollama_show(void *context, struct gw_http_exchange *exchange)
 	buf_free(&out);
 }
 
+/* The release whose API this is: the last one without `think`. Clients turn away from older ones
+ * than those that they were written for. */
+#define OLLAMA_VERSION "0.8.0"
+
 void gw_serve_ollama_version(void *context, struct gw_http_exchange *exchange)
 {
 	(void)context;
 	gw_http_reply(exchange, 200, "application/json",
-		      span_of("{\"version\":\"" LOCKSTEP_VERSION "\"}"));
+		      span_of("{\"version\":\"" OLLAMA_VERSION "\",\"lockstep\":\"" LOCKSTEP_VERSION
+			      "\"}"));
 }
