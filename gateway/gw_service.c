@@ -337,7 +337,7 @@ static bool drain(struct svc *svc)
 		gateway->closing_us = svc_now_us();
 		return false;
 	}
-	return (counts.connections == 0 && told) ||
+	return (counts.connections == 0 && !counts.listening && told) ||
 	       svc_now_us() - gateway->closing_us > LAST_WORDS_US;
 }
 

@@ -24,8 +24,8 @@ enum svc_code gw_http_listen(const char *host, uint16_t port, const char *claim_
 
 /* From now on the kernel takes no connection for this socket; those that it has taken wait in the
  * queue still. A client that is turned away so tries again within a second by itself, and reaches
- * another gateway of the port once this socket is closed. (Closing at once would reset who has come
- * between the last accept and that moment.) */
+ * another gateway of the port once this socket is closed. (Closing at once would reset who is
+ * connecting at that moment.) */
 void gw_http_listen_end(int fd);
 
 /* Does another gateway of this run listen on the same port now? */

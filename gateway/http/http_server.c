@@ -11,7 +11,9 @@
 
 /* Connections over a limit get a proper answer, up to this many at once; more are closed at once.
  */
-#define REFUSED_MAX	64u
+#define REFUSED_MAX 64u
+/* Less than the second after which a client's kernel tries again. */
+#define DOOR_MS		100
 #define RETRY_ACCEPT_MS 100
 
 struct gw_http_options gw_http_options_default(void)
@@ -91,6 +93,37 @@ static void on_accept_error(struct evconnlistener *listener, void *arg)
 	evtimer_add(server->retry, &delay);
 }
 
+/* Connections that the kernel has accepted in our name would be reset. */
+static void accept_rest(struct gw_http_server *server)
+{
+	struct sockaddr_storage address;
+	socklen_t len = sizeof address;
+	int fd, listener = evconnlistener_get_fd(server->listener);
+	while ((fd = accept4(listener, (struct sockaddr *)&address, &len,
+			     SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+		on_accept(server->listener, fd, (struct sockaddr *)&address, (int)len, server);
+		len = sizeof address;
+	}
+}
+
+static void listener_free(struct gw_http_server *server)
+{
+	evtimer_del(server->retry);
+	evtimer_del(server->door);
+	if (server->listener && server->draining)
+		accept_rest(server);
+	if (server->listener)
+		evconnlistener_free(server->listener);
+	server->listener = NULL;
+}
+
+static void on_door(evutil_socket_t fd, short what, void *arg)
+{
+	(void)fd;
+	(void)what;
+	listener_free(arg);
+}
+
 enum svc_code gw_http_server_new(struct event_base *base, const struct gw_http_options *options,
 				 const struct gw_http_handler *handler,
 				 struct gw_http_server **ret_server, struct svc_err *err)
@@ -103,7 +136,10 @@ enum svc_code gw_http_server_new(struct event_base *base, const struct gw_http_o
 	server->options = *options;
 	server->handler = *handler;
 	server->retry = evtimer_new(base, on_retry, server);
-	if (!server->retry) {
+	server->door = evtimer_new(base, on_door, server);
+	if (!server->retry || !server->door) {
+		if (server->retry)
+			event_free(server->retry);
 		free(server);
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "HTTP server: out of memory");
 	}
@@ -136,28 +172,15 @@ enum svc_code gw_http_server_listen(struct gw_http_server *server, evutil_socket
 	return SVC_OK;
 }
 
-/* Connections that the kernel has accepted in our name would be reset. */
-static void accept_rest(struct gw_http_server *server)
+/* Handshakes that have begun are left the time to end: their clients would be reset otherwise. */
+static void door_close(struct gw_http_server *server)
 {
-	struct sockaddr_storage address;
-	socklen_t len = sizeof address;
-	int fd, listener = evconnlistener_get_fd(server->listener);
-	gw_http_listen_end(listener);
-	while ((fd = accept4(listener, (struct sockaddr *)&address, &len,
-			     SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
-		on_accept(server->listener, fd, (struct sockaddr *)&address, (int)len, server);
-		len = sizeof address;
-	}
-}
-
-static void listener_free(struct gw_http_server *server)
-{
-	evtimer_del(server->retry);
-	if (server->listener && server->draining)
-		accept_rest(server);
-	if (server->listener)
-		evconnlistener_free(server->listener);
-	server->listener = NULL;
+	const struct timeval delay = {.tv_usec = DOOR_MS * 1000};
+	if (!server->listener || evtimer_pending(server->door, NULL))
+		return;
+	gw_http_listen_end(evconnlistener_get_fd(server->listener));
+	if (evtimer_add(server->door, &delay) != 0)
+		listener_free(server);
 }
 
 /* Its client may be asking at this very moment: better that somebody reads it. */
@@ -174,7 +197,7 @@ void gw_http_server_drain(struct gw_http_server *server, bool keep_listening)
 	struct gw_http_conn *conn = TAILQ_FIRST(&server->conns);
 	server->draining = true;
 	if (!keep_listening)
-		listener_free(server);
+		door_close(server);
 	while (conn) {
 		struct gw_http_conn *next = TAILQ_NEXT(conn, link);
 		if (conn->state == CONN_READING && conn->served &&
@@ -193,6 +216,7 @@ struct gw_http_server *gw_http_server_free(struct gw_http_server *server)
 	while (!TAILQ_EMPTY(&server->conns))
 		gw_http_conn_free(TAILQ_FIRST(&server->conns));
 	event_free(server->retry);
+	event_free(server->door);
 	free(server);
 	return NULL;
 }
@@ -200,6 +224,7 @@ struct gw_http_server *gw_http_server_free(struct gw_http_server *server)
 struct gw_http_counts gw_http_server_counts(const struct gw_http_server *server)
 {
 	struct gw_http_counts counts = server->counts;
+	counts.listening = server->listener != NULL;
 	const struct gw_http_conn *conn;
 	TAILQ_FOREACH(conn, &server->conns, link)
 	counts.unflushed += evbuffer_get_length(bufferevent_get_output(conn->bev)) > 0;

@@ -76,8 +76,9 @@ void gw_http_server_set_tls(struct gw_http_server *server, const struct gw_tls *
 enum svc_code gw_http_server_listen(struct gw_http_server *server, evutil_socket_t fd_take,
 				    struct svc_err *err) SVC_CHECKED;
 /* Closes idle connections and lets every other one end after its reply; one that has just been made
- * may still ask. Stops listening, or goes on so that new clients can be told to come back later;
- * may be called again. */
+ * may still ask. Stops listening (in a moment, counts.listening: a connection that is being made
+ * is taken still), or goes on so that new clients can be told to come back later; may be called
+ * again. */
 void gw_http_server_drain(struct gw_http_server *server, bool keep_listening);
 /* Closes everything; `gone` is called for what is unanswered. NULL is fine. Returns NULL. */
 struct gw_http_server *gw_http_server_free(struct gw_http_server *server);
@@ -85,6 +86,7 @@ struct gw_http_server *gw_http_server_free(struct gw_http_server *server);
 struct gw_http_counts {
 	size_t connections, exchanges, bodies_bytes;
 	size_t unflushed; /* connections whose client has not taken all of a reply */
+	bool listening;
 	uint64_t accepted, refused, requests, faults, dropped_slow;
 };
 struct gw_http_counts gw_http_server_counts(const struct gw_http_server *server);

@@ -673,7 +673,7 @@ def by_choice(blocks):
 @pytest.mark.parametrize("cut", [1, 3, 6])
 def test_a_killed_gateways_stream_goes_on_at_its_successor(body, cut):
     body = {**body, "stream": True}
-    with gateway_with(step_us=20000) as server:
+    with gateway_with(step_us=50000) as server:  # slow enough not to be over when the gateway is killed
         undisturbed = whole_stream(server, **body)
         connection = server.open_stream("/v1/completions", **body)
         first = read_events(connection, cut)
