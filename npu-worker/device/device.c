@@ -79,9 +79,8 @@ static enum svc_code take_lock(struct device *device, struct svc_err *err)
 static enum svc_code explain(int status, const char *why, struct svc_err *err)
 {
 	const char *cause = "";
-	if (status == -EBUSY || status == -EINVAL || status == -ENOSPC)
-		cause = ": all hardware contexts are taken, or the firmware and the program don't "
-			"fit together; end other users of the NPU, update its firmware";
+	if (status == -EBUSY || status == -ENOSPC)
+		cause = ": all hardware contexts are taken; end other users of the NPU";
 	else if (status == -EAGAIN || status == -ENOMEM)
 		cause = ": memory cannot be locked; raise the memlock limit (ulimit -l unlimited)";
 	else if (status == -EACCES || status == -EPERM)
@@ -90,6 +89,22 @@ static enum svc_code explain(int status, const char *why, struct svc_err *err)
 		cause = ": the device is gone, or XRT's XDNA plug-in (libxrt-npu2) is missing";
 	return svc_fail(err, SVC_NO_DEVICE, "device", "XRT cannot open the NPU (%.250s)%s", why,
 			cause);
+}
+
+/* The driver says "invalid argument" of a program that the firmware refuses, and some versions of
+ * it when there is no context left. */
+static enum svc_code explain_open(int status, const char *why, const char *program,
+				  struct svc_err *err)
+{
+	char firmware[DEVICE_FIRMWARE];
+	if (status != -EINVAL)
+		return explain(status, why, err);
+	device_firmware(firmware);
+	return svc_fail(err, SVC_NO_DEVICE, "device",
+			"XRT cannot open the NPU (%.120s): the NPU's firmware, %s, doesn't take "
+			"the program %.120s (update it, or take kernels for this one), or all "
+			"hardware contexts are taken (end other users of the NPU)",
+			why, firmware, program);
 }
 
 enum svc_code device_open(const struct device_options *options, struct device **ret_device,
@@ -109,7 +124,7 @@ enum svc_code device_open(const struct device_options *options, struct device **
 	if (code == SVC_OK && device->module) {
 		int status = device->module->open(options->program, options->kernel,
 						  &device->handle, why);
-		code = status ? explain(status, why, err) : SVC_OK;
+		code = status ? explain_open(status, why, options->program, err) : SVC_OK;
 	}
 	if (code != SVC_OK) {
 		device_close(device);

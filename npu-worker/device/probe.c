@@ -1,7 +1,9 @@
 /* What can be said about an NPU without XRT: device_probe of device.h. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -66,4 +68,25 @@ enum svc_code device_probe(const struct device_options *options, struct svc_err 
 	if (code == SVC_OK)
 		code = check_memlock(options->memory_bytes, err);
 	return code;
+}
+
+void device_firmware(char version[DEVICE_FIRMWARE])
+{
+	char path[300];
+	ssize_t n = 0;
+	DIR *devices = opendir(DRIVER);
+	/* Of its entries only the devices have one. */
+	for (const struct dirent *d; n <= 0 && devices && (d = readdir(devices));) {
+		snprintf(path, sizeof path, "%s/fw_version", d->d_name);
+		int fd = openat(dirfd(devices), path, O_RDONLY | O_CLOEXEC);
+		n = fd >= 0 ? read(fd, version, DEVICE_FIRMWARE - 1) : 0;
+		if (fd >= 0)
+			close(fd);
+	}
+	if (devices)
+		closedir(devices);
+	version[n > 0 ? n : 0] = 0;
+	version[strcspn(version, "\n")] = 0;
+	if (!*version)
+		snprintf(version, DEVICE_FIRMWARE, "of unknown version");
 }

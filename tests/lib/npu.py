@@ -15,6 +15,7 @@ XRT = pathlib.Path(__file__).resolve().parents[1] / "xrt"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "lockstep"
 MAGIC, WORDS, MAX_TOKENS = 0x504e534c, 12, 64
 WAIT_S = 300  # for what comes within a few seconds: on a busy machine everything takes its time
+pipelines.START_SECONDS = WAIT_S
 TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8}
 
 
@@ -96,7 +97,7 @@ class SoftNpu:
     def start(self):
         self.process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *self.inside("/build/softnpu", self.socket, self.faults)],
                                         stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=self.env())
-        until(self.socket.exists, 120, "the software NPU")
+        until(self.socket.exists, WAIT_S, "the software NPU")
 
     def env(self, **more):
         """With a device node of its own: the processes that get the same one see each other's lock."""
@@ -122,9 +123,12 @@ class SoftNpu:
         status = self.process.poll()
         assert status is None, f"the software NPU ended with {status}:\n{self.last_words()}"
 
+    def said(self):
+        return (self.folder / "softnpu.log").read_text()
+
     def last_words(self):
         """For the report of a test that failed."""
-        return "---- softnpu\n" + (self.folder / "softnpu.log").read_text()[-2000:]
+        return "---- softnpu\n" + self.said()[-2000:]
 
     def close(self):
         pipelines.living.remove(self)

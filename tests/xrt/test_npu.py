@@ -291,7 +291,8 @@ def short(idle):
 @pytest.mark.parametrize("fault, said", [
     ("reset", "was reset by the driver: it had hung (state 8)"), ("abort", "was aborted by the driver (state 6)"),
     ("error", "ended with an error (state 5)"), ("hang", f"has not answered for {HANG_MS} ms"),
-    ("again", "the NPU takes no command"), ("gone", "the NPU failed, this worker leaves")])
+    ("lost", "was aborted by the driver (state 6)"), ("again", "the NPU takes no command"),
+    ("gone", "the NPU failed, this worker leaves")])
 def test_a_failing_device_ends_the_worker_and_nothing_else(npu, short, pipeline, fault, said):
     """It leaves with its own status and says why; the next one goes on where it was."""
     def disturb():
@@ -305,6 +306,47 @@ def test_a_failing_device_ends_the_worker_and_nothing_else(npu, short, pipeline,
     before = pipeline.log("npu-worker").count('"level":"error"')
     assert go_through(npu, pipeline, disturb, max_tokens=FEW) == short
     assert pipeline.log("npu-worker").count('"level":"error"') == before + 1
+
+
+def test_contexts_of_one_process(npu):
+    """A command runs in any context of its program, in none of another program, and in none that is lost."""
+    module, kernels = "/build/worker/bin/liblockstep-xrt.so", ("/build/kernels", "/build/other-kernels")
+    program = npu.worker()[:-1]
+    done = subprocess.run([*program, "/build/worker/bin/contexts_test", module, *(f"{folder}/softnpu.xclbin" for folder in kernels),
+                           npu.faults], capture_output=True, text=True, timeout=WAIT_S, env=npu.env())
+    npu.fault()
+    assert done.returncode == 0 and done.stdout.count("ok: ") == 8, done.stdout + done.stderr
+
+
+def test_a_program_that_the_streams_are_not_for(npu, short, pipeline):
+    """Its context is there, but the first command shows it; a worker with the right program goes on."""
+    write_layers(npu.folder / "strange", npu.build / "other-kernels/softnpu.xclbin", [LAYER], SHAPES[-1])
+    pipeline.restart("npu-worker", "--kernels", npu.folder / "strange")
+    reader = Reader(pipeline, {**BODY, "max_tokens": FEW, "return_token_ids": True})
+    assert wait_for_end(pipeline) == 70 and "ended with an error (state 5)" in pipeline.log("npu-worker")
+    come_back(pipeline)
+    assert reader.finish() == short
+
+
+def test_a_device_that_slept(npu, host, pipeline):
+    """The driver lets an idle device sleep, which forgets its contexts' programs, and wakes it for the next command."""
+    worker, slept = pipeline.pid("npu-worker"), npu.said().count("slept")
+    npu.fault("idle 300")
+    assert ask(pipeline) == host
+    time.sleep(1)
+    assert ask(pipeline) == host
+    assert pipeline.pid("npu-worker") == worker and npu.said().count("slept") > slept
+
+
+def test_a_device_that_does_not_wake(npu, short, pipeline):
+    """As users of some drivers report it: after a while without work the first command hangs until the driver resets the device."""
+    npu.fault("oversleep 300")
+    time.sleep(1)
+    reader = Reader(pipeline, {**BODY, "max_tokens": FEW, "return_token_ids": True})
+    assert wait_for_end(pipeline) == 70 and "was reset by the driver: it had hung (state 8)" in pipeline.log("npu-worker")
+    npu.fault()
+    come_back(pipeline)
+    assert reader.finish() == short
 
 
 def test_a_device_that_writes_late_harms_nobody(npu, short, pipeline):
@@ -377,7 +419,7 @@ def second(npu, pipeline, *options, words=(), env=None):
     program = npu.worker(*words)
     done = subprocess.run([str(word) for word in (*program, "--run-dir", pipeline.dir, "--instance", 1, "--device", "xrt",
                                                   "--device-limit-ms", LIMIT_MS, *options)],
-                          capture_output=True, text=True, timeout=120, env={**npu.env(**(env or {})), **pipeline.env})
+                          capture_output=True, text=True, timeout=WAIT_S, env={**npu.env(**(env or {})), **pipeline.env})
     return done.returncode, done.stderr
 
 
@@ -395,6 +437,7 @@ WITHOUT = ["/usr/bin/setpriv", "--inh-caps=-all"]
     ({"NPU_NODE": "closed"}, [*WITHOUT, "--bounding-set=-dac_override,-dac_read_search"], "", "add the user to the node's group"),
     ({}, [*WITHOUT, "--bounding-set=-ipc_lock", "/usr/bin/prlimit", "--memlock=8388608"], "", "the memlock limit is 8192 KiB"),
     ({}, [], "contexts 0", "all hardware contexts are taken"),
+    ({}, [], "firmware", "the NPU's firmware, 1.0.0.166, doesn't take the program"),
     ({}, [], "gone", "the device is gone")])
 def test_what_is_missing_is_named_with_its_remedy(npu, idle, env, words, fault, said):
     npu.fault(fault)
@@ -403,7 +446,7 @@ def test_what_is_missing_is_named_with_its_remedy(npu, idle, env, words, fault, 
     at = program.index("/build/worker/bin/lockstep-npu-worker")
     command = [*program[:at], *words, *program[at:], "--run-dir", idle.dir, "--instance", 1, "--device", "xrt", "--kernels",
                npu.folder / "layers"]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120,
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=WAIT_S,
                           env={**idle.env, **npu.env(**env)})
     npu.fault()
     assert done.returncode == 69 and said in done.stderr, done.stderr

@@ -186,7 +186,7 @@ static int wait_for(uint64_t sequence, int64_t until_ns)
 
 static int execute(struct amdxdna_drm_exec_cmd *e)
 {
-	struct wire_message m = {.op = WIRE_EXECUTE};
+	struct wire_message m = {.op = WIRE_EXECUTE, .b = e->hwctx};
 	m.a = e->cmd_count > 1 ? *(const uint32_t *)(uintptr_t)e->cmd_handles : e->cmd_handles;
 	int status = ask(&m, -1, NULL);
 	e->seq = m.a;
@@ -200,6 +200,23 @@ static int create_context(struct amdxdna_drm_create_hwctx *c)
 	c->handle = c->syncobj_handle = (uint32_t)m.a;
 	c->umq_doorbell = AMDXDNA_INVALID_DOORBELL_OFFSET;
 	return status;
+}
+
+/* The program comes with the configuration of compute units; nothing else is configured. */
+static int configure_context(const struct amdxdna_drm_config_hwctx *c)
+{
+	const struct amdxdna_hwctx_param_config_cu *units = (const void *)(uintptr_t)c->param_val;
+	if (c->param_type != DRM_AMDXDNA_HWCTX_CONFIG_CU || units->num_cus != 1)
+		return -EOPNOTSUPP;
+	struct wire_message m = {
+		.op = WIRE_CONTEXT_CONFIGURE, .a = c->handle, .b = units->cu_configs[0].cu_bo};
+	return ask(&m, -1, NULL);
+}
+
+static int free_context(const struct amdxdna_drm_destroy_hwctx *d)
+{
+	struct wire_message m = {.op = WIRE_CONTEXT_FREE, .a = d->handle};
+	return ask(&m, -1, NULL);
 }
 
 static int get_info(const struct amdxdna_drm_get_info *g)
@@ -251,7 +268,6 @@ static int sync_bo(const struct amdxdna_drm_sync_bo *s)
 static int driver_ioctl(unsigned long request, void *argument)
 {
 	unsigned number = _IOC_NR(request);
-	struct wire_message m = {.op = WIRE_CONTEXT_FREE};
 	if (request == DRM_IOCTL_GEM_CLOSE)
 		return close_bo(((const struct drm_gem_close *)argument)->handle);
 	if (number == _IOC_NR(DRM_IOCTL_SYNCOBJ_TIMELINE_WAIT)) {
@@ -270,9 +286,9 @@ static int driver_ioctl(unsigned long request, void *argument)
 	case DRM_AMDXDNA_CREATE_HWCTX:
 		return create_context(argument);
 	case DRM_AMDXDNA_DESTROY_HWCTX:
-		return ask(&m, -1, NULL);
+		return free_context(argument);
 	case DRM_AMDXDNA_CONFIG_HWCTX:
-		return 0;
+		return configure_context(argument);
 	case DRM_AMDXDNA_EXEC_CMD:
 		return execute(argument);
 	case DRM_AMDXDNA_GET_INFO:

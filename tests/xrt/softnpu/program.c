@@ -1,9 +1,11 @@
 /* tests/xrt/softnpu/program.c: makes the xclbin that XRT wants before it gives out a hardware
  * context: one kernel SOFTNPU with an opcode, an instruction stream, its length and three buffers;
- * banks for host memory and the device's own; a partition of four columns whose image is filler,
- * since the software NPU needs none.
+ * banks for host memory and the device's own; a partition of four columns whose image is a name and
+ * filler, since the software NPU needs no more.
  *
- *   program FILE        prints its XXH3-64, as a manifest wants it */
+ *   program FILE [other]        prints its XXH3-64, as a manifest wants it
+ *
+ * other: a program that isn't for this device's streams. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +14,8 @@
 
 #include <xrt/detail/xclbin.h>
 #include <xxhash.h>
+
+#include "context.h"
 
 #define ARG(name, qualifier, id, size, offset, type)                                               \
 	"<arg name=\"" name "\" addressQualifier=\"" qualifier "\" id=\"" id                       \
@@ -41,6 +45,7 @@ struct section {
 };
 
 static uint8_t file[65536], partition[4096];
+static const char *identity = CONTEXT_PROGRAM; /* how the image begins */
 
 static struct section topology(void)
 {
@@ -103,6 +108,7 @@ static struct section image(void)
 	struct aie_pdi pdi = {0};
 	size_t at = sizeof *p;
 	memset(filler, 0xA5, sizeof filler);
+	memcpy(filler, identity, strlen(identity));
 	p->mpo_name = append(&at, "softnpu", 8);
 	p->operations_per_cycle = 2048;
 	p->info.column_width = 4;
@@ -134,7 +140,7 @@ static size_t assemble(const struct section *sections, uint32_t n)
 	axlf->m_header.m_versionMajor = 2;
 	axlf->m_header.m_versionMinor = 25;
 	for (uint32_t i = 0; i < 16; i++)
-		axlf->m_header.uuid[i] = (uint8_t)(0x50 + i);
+		axlf->m_header.uuid[i] = (uint8_t)(identity[0] + i);
 	for (uint32_t i = 0; i < n; i++) {
 		at = (at + 7) / 8 * 8;
 		axlf->m_sections[i].m_sectionKind = sections[i].kind;
@@ -149,6 +155,8 @@ static size_t assemble(const struct section *sections, uint32_t n)
 
 int main(int argc, char **argv)
 {
+	if (argc == 3 && strcmp(argv[2], "other") == 0)
+		identity = "ANOTHER1";
 	struct section banks = topology(), wires = wiring();
 	const struct section sections[] = {
 		banks,
@@ -159,9 +167,9 @@ int main(int argc, char **argv)
 		image(),
 		{EMBEDDED_METADATA, metadata, sizeof metadata - 1},
 	};
-	FILE *out = argc == 2 ? fopen(argv[1], "wbe") : NULL;
+	FILE *out = argc == 2 || argc == 3 ? fopen(argv[1], "wbe") : NULL;
 	if (!out)
-		return fprintf(stderr, "usage: program FILE\n"), 64;
+		return fprintf(stderr, "usage: program FILE [other]\n"), 64;
 	size_t size = assemble(sections, sizeof sections / sizeof *sections);
 	bool written = fwrite(file, 1, size, out) == size;
 	printf("%016llx\n", (unsigned long long)XXH3_64bits(file, size));

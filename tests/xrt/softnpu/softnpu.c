@@ -1,14 +1,15 @@
 /* tests/xrt/softnpu/softnpu.c: the software NPU, a process of its own, so that it outlives whoever
- * uses it and can still write after a user was killed. Buffers are memory files; a command reads
- * and writes only the device's copy of them (shadow), which a sync brings over: a missing sync
- * gives wrong results, as on hardware without coherent caches.
+ * uses it and can still write after a user was killed. Its memory is buffer.h, its hardware
+ * contexts are context.h; this file has its users and their commands.
  *
  *   softnpu SOCKET FAULTS
  *
  * Before each command the file FAULTS is read: one word, and perhaps a number. reset, abort, error:
  * the command ends in that state. hang: it never ends. again: it is not taken. late MS: its output
- * appears only after so long, whoever has died meanwhile. contexts N: no more than N. gone: every
- * request fails. */
+ * appears only after so long, whoever has died meanwhile. lost: all contexts are. contexts N: no
+ * more than N. firmware: it doesn't understand programs. idle MS: the device sleeps after so long
+ * without a command, not after five seconds; oversleep MS: and can't be woken. gone: every request
+ * fails. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -21,43 +22,24 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "buffer.h"
+#include "context.h"
 #include "layer.h"
 #include "product.h"
 #include "wire.h"
 
-enum { BO_SHARE = 1, BO_HEAP, BO_DEV, BO_COMMAND };
 enum { STATE_COMPLETED = 4, STATE_ERROR, STATE_ABORT, STATE_TIMEOUT = 8 };
 enum { OPCODE_START = 0, OPCODE_START_NPU = 20, OPCODE_CHAIN = 19, RUN_STREAM = 3 };
-enum { MAX_BUFFERS = 4096, MAX_USERS = 1024, QUEUE = 64, PAGE = 4096 };
-
-#define NO_ADDRESS UINT64_MAX
-#define HEAP_BASE  UINT64_C(0x4000000)
-
-struct buffer {
-	bool used;
-	uint32_t type;
-	int owner; /* connection */
-	uint64_t bytes, address;
-	uint8_t *memory, *shadow; /* of a buffer in the heap: into the heap's */
-	bool mapped;		  /* memory is a mapping of its own */
-};
+enum { MAX_USERS = 1024, QUEUE = 64, IDLE_MS = 5000 };
 
 struct command {
-	uint32_t handle;
+	uint64_t handle, context;
 	int owner;
 };
 
-/* What is a connection's own, beside its buffers. */
-struct user {
-	unsigned contexts;
-	uint64_t latest; /* sequence number of its last command */
-};
-
-static struct buffer buffers[MAX_BUFFERS];
-static struct user users[MAX_USERS]; /* by descriptor */
+static uint64_t latest_of[MAX_USERS]; /* by descriptor: sequence number of its last command */
 static struct command queue[QUEUE];
 static uint64_t submitted, done;
-static unsigned contexts; /* of all users */
 static const char *faults_path;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
@@ -74,121 +56,6 @@ static bool fault_is(const char *name, unsigned *ret_number)
 	if (ret_number)
 		*ret_number = number;
 	return strcmp(word, name) == 0;
-}
-
-/* ---- buffers; the lock is held */
-
-static struct buffer *find_heap(int owner)
-{
-	for (uint32_t i = 1; i < MAX_BUFFERS; i++)
-		if (buffers[i].used && buffers[i].type == BO_HEAP && buffers[i].owner == owner)
-			return &buffers[i];
-	return NULL;
-}
-
-static uint32_t free_slot(void)
-{
-	for (uint32_t i = 1; i < MAX_BUFFERS; i++)
-		if (!buffers[i].used)
-			return i;
-	return 0;
-}
-
-/* What lies in the owner's heap within these bytes; NULL: nothing. */
-static const struct buffer *find_in_heap(int owner, uint64_t at, uint64_t bytes)
-{
-	for (uint32_t i = 1; i < MAX_BUFFERS; i++) {
-		const struct buffer *b = &buffers[i];
-		if (b->used && b->type == BO_DEV && b->owner == owner && b->address < at + bytes &&
-		    at < b->address + b->bytes)
-			return b;
-	}
-	return NULL;
-}
-
-/* The first gap of the owner's own heap that is wide enough. */
-static int take_from_heap(struct buffer *b)
-{
-	const struct buffer *heap = find_heap(b->owner), *in_the_way;
-	uint64_t at = HEAP_BASE;
-	while ((in_the_way = find_in_heap(b->owner, at, b->bytes)))
-		at = in_the_way->address + in_the_way->bytes;
-	if (!heap || at + b->bytes > HEAP_BASE + heap->bytes)
-		return -EAGAIN;
-	b->address = at;
-	b->memory = heap->memory + (at - HEAP_BASE);
-	return 0;
-}
-
-static int new_memory(struct buffer *b, int *ret_fd)
-{
-	int fd = memfd_create("softnpu", MFD_CLOEXEC);
-	if (fd < 0 || ftruncate(fd, (off_t)b->bytes) != 0)
-		return -ENOMEM;
-	b->memory = mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	b->mapped = b->memory != MAP_FAILED;
-	if (b->type == BO_HEAP)
-		b->address = HEAP_BASE;
-	*ret_fd = fd;
-	return b->mapped ? 0 : -ENOMEM;
-}
-
-static int add_buffer(struct buffer b, struct wire_message *m, int *ret_fd)
-{
-	uint32_t slot = free_slot();
-	int status = slot ? 0 : -ENOMEM;
-	if (status == 0 && !b.memory)
-		status = b.type == BO_DEV ? take_from_heap(&b) : new_memory(&b, ret_fd);
-	if (status != 0)
-		return status;
-	if (b.type == BO_SHARE || b.type == BO_DEV)
-		b.shadow = calloc(1, b.bytes);
-	b.used = true;
-	buffers[slot] = b;
-	m->a = slot;
-	m->b = b.address;
-	return 0;
-}
-
-static void drop(struct buffer *b)
-{
-	if (b->mapped)
-		munmap(b->memory, b->bytes);
-	free(b->shadow);
-	memset(b, 0, sizeof *b);
-}
-
-static struct buffer *buffer_of(uint64_t handle, int owner)
-{
-	bool known = handle > 0 && handle < MAX_BUFFERS && buffers[handle].used &&
-		     buffers[handle].owner == owner;
-	return known ? &buffers[handle] : NULL;
-}
-
-/* Of one connection: a user's addresses mean nothing in another's. */
-static struct buffer *buffer_at(uint64_t address, int owner)
-{
-	for (uint32_t i = 1; i < MAX_BUFFERS; i++) {
-		struct buffer *b = &buffers[i];
-		if (b->used && b->owner == owner && b->shadow && b->address != NO_ADDRESS &&
-		    address >= b->address && address - b->address < b->bytes)
-			return b;
-	}
-	return NULL;
-}
-
-static int sync_buffer(struct buffer *b, const struct wire_message *m)
-{
-	if (m->b > b->bytes)
-		return -EINVAL;
-	uint64_t bytes = m->c < b->bytes - m->b ? m->c : b->bytes - m->b;
-	if (!b->shadow)
-		return 0;
-	if (m->d == 0)
-		memcpy(b->shadow + m->b, b->memory + m->b, bytes);
-	else
-		memcpy(b->memory + m->b, b->shadow + m->b, bytes);
-	return 0;
 }
 
 /* ---- commands; without the lock */
@@ -297,9 +164,28 @@ static bool run_chain(uint32_t *packet, int owner)
 	return true;
 }
 
-static uint32_t run_command(struct buffer *b, int owner)
+/* Wakes the device if it sleeps. The state in which the command ends already; 0: it may run. */
+static uint32_t begin(const struct command *c)
 {
-	uint32_t *packet = (uint32_t *)(void *)b->memory;
+	uint32_t slept_ms = 0, idle_ms = IDLE_MS;
+	bool oversleeps = fault_is("oversleep", &idle_ms);
+	if (!oversleeps && !fault_is("idle", &idle_ms))
+		idle_ms = IDLE_MS;
+	pthread_mutex_lock(&lock);
+	if (fault_is("lost", NULL))
+		context_lose_all();
+	int status = context_begin(c->context, c->owner, idle_ms, &slept_ms);
+	pthread_mutex_unlock(&lock);
+	if (slept_ms)
+		fprintf(stderr, "softnpu: %u ms without a command: slept\n", slept_ms);
+	if (slept_ms && oversleeps)
+		return STATE_TIMEOUT;
+	return status == 0 ? 0 : status == -ENODEV ? STATE_ABORT : STATE_ERROR;
+}
+
+static uint32_t run_command(const struct command *c, struct buffer *b)
+{
+	uint32_t *packet = (uint32_t *)(void *)b->memory, state;
 	unsigned ms = 0;
 	if (fault_is("reset", NULL)) {
 		usleep(200000); /* the driver looks every two seconds; a test needn't wait as long
@@ -312,8 +198,10 @@ static uint32_t run_command(struct buffer *b, int owner)
 		return STATE_ERROR;
 	if (fault_is("late", &ms))
 		usleep(ms * 1000);
+	if ((state = begin(c)))
+		return state;
 	bool chain = (packet[0] >> 23 & 31) == OPCODE_CHAIN;
-	return (chain ? run_chain : run_packet)(packet, owner) ? STATE_COMPLETED : STATE_ERROR;
+	return (chain ? run_chain : run_packet)(packet, c->owner) ? STATE_COMPLETED : STATE_ERROR;
 }
 
 static void *execute(void *unused)
@@ -328,55 +216,38 @@ static void *execute(void *unused)
 		while (fault_is("hang", NULL))
 			usleep(10000);
 		struct buffer *b = look_up(buffer_of, c.handle, c.owner);
-		uint32_t state = b ? run_command(b, c.owner) : STATE_ERROR;
+		uint32_t state = b ? run_command(&c, b) : STATE_ERROR;
 		pthread_mutex_lock(&lock);
 		if (b)
 			*(uint32_t *)(void *)b->memory =
 				(*(uint32_t *)(void *)b->memory & ~15u) | state;
+		context_end();
 		done++;
 	}
 	return NULL;
 }
 
-static int submit(uint64_t handle, int owner, uint64_t *ret_sequence)
+static int submit(uint64_t handle, uint64_t context, int owner, uint64_t *ret_sequence)
 {
 	if (fault_is("again", NULL))
 		return -EAGAIN;
-	if (!buffer_of(handle, owner) || submitted - done >= QUEUE - 1)
+	if (!buffer_of(handle, owner) || context_check(context, owner) != 0 ||
+	    submitted - done >= QUEUE - 1)
 		return -EINVAL;
-	queue[(submitted + 1) % QUEUE] = (struct command){(uint32_t)handle, owner};
-	*ret_sequence = users[owner].latest = ++submitted;
+	queue[(submitted + 1) % QUEUE] = (struct command){handle, context, owner};
+	*ret_sequence = latest_of[owner] = ++submitted;
 	pthread_cond_signal(&work);
 	return 0;
 }
 
 /* ---- users */
 
-static int wrap(const struct wire_message *m, int fd, int owner, struct wire_message *answer)
+static int new_context(int owner, uint64_t *ret_handle)
 {
-	uint64_t slack = m->a % PAGE;
-	struct buffer b = {.type = BO_SHARE, .owner = owner, .bytes = m->b, .address = m->c};
-	b.memory = mmap(NULL, m->b, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)m->a);
-	if (slack || b.memory == MAP_FAILED)
-		return -EINVAL;
-	b.mapped = true;
-	return add_buffer(b, answer, NULL);
-}
-
-static int new_context(int owner)
-{
-	unsigned most = 0;
-	if (fault_is("contexts", &most) && contexts >= most)
-		return -EBUSY;
-	contexts++;
-	users[owner].contexts++;
-	return 0;
-}
-
-static void free_contexts(int owner, unsigned n)
-{
-	contexts -= n;
-	users[owner].contexts -= n;
+	unsigned most = CONTEXT_MAX;
+	if (!fault_is("contexts", &most))
+		most = CONTEXT_MAX;
+	return context_new(owner, most, ret_handle);
 }
 
 static int serve(struct wire_message *m, int fd, int owner, int *ret_fd)
@@ -387,37 +258,27 @@ static int serve(struct wire_message *m, int fd, int owner, int *ret_fd)
 		return -ENODEV;
 	switch ((enum wire_op)request.op) {
 	case WIRE_BO_NEW:
-		return add_buffer((struct buffer){.type = (uint32_t)request.a,
-						  .owner = owner,
-						  .bytes = (request.b + PAGE - 1) / PAGE * PAGE,
-						  .address = NO_ADDRESS},
-				  m, ret_fd);
+		return buffer_new(&request, owner, m, ret_fd);
 	case WIRE_BO_WRAP:
-		return wrap(&request, fd, owner, m);
+		return buffer_wrap(&request, fd, owner, m);
 	case WIRE_BO_MAPPED:
-		if (!b)
-			return -ENOENT;
-		m->b = b->type == BO_SHARE || b->type == BO_COMMAND ? NO_ADDRESS : b->address;
-		if (request.b && m->b == NO_ADDRESS)
-			b->address = request.b;
-		return 0;
+		return buffer_mapped(b, &request, m);
 	case WIRE_BO_FREE:
 		if (!b)
 			return -ENOENT;
-		drop(b);
+		buffer_drop(b);
 		return 0;
 	case WIRE_SYNC:
-		return b ? sync_buffer(b, &request) : -ENOENT;
+		return buffer_sync(b, &request);
 	case WIRE_CONTEXT_NEW:
-		m->a = 1;
-		return new_context(owner);
+		return new_context(owner, &m->a);
+	case WIRE_CONTEXT_CONFIGURE:
+		return fault_is("firmware", NULL) ? -EINVAL
+						  : context_configure(request.a, owner, request.b);
 	case WIRE_CONTEXT_FREE:
-		if (!users[owner].contexts)
-			return -ENOENT;
-		free_contexts(owner, 1);
-		return 0;
+		return context_free(request.a, owner);
 	case WIRE_EXECUTE:
-		return submit(request.a, owner, &m->a);
+		return submit(request.a, request.b, owner, &m->a);
 	case WIRE_DONE:
 		m->a = done >= request.a;
 		return 0;
@@ -461,16 +322,14 @@ static bool reply(int user, struct wire_message *m, int fd)
 static void leave(int user)
 {
 	pthread_mutex_lock(&lock);
-	while (done < users[user].latest) {
+	while (done < latest_of[user]) {
 		pthread_mutex_unlock(&lock);
 		usleep(1000);
 		pthread_mutex_lock(&lock);
 	}
-	for (uint32_t i = 1; i < MAX_BUFFERS; i++)
-		if (buffers[i].used && buffers[i].owner == user)
-			drop(&buffers[i]);
-	free_contexts(user, users[user].contexts);
-	users[user] = (struct user){0};
+	buffer_drop_all(user);
+	context_free_all(user);
+	latest_of[user] = 0;
 	pthread_mutex_unlock(&lock);
 	close(user);
 }
