@@ -6,6 +6,7 @@
 
 #include "npu-worker/device/layers_private.h"
 #include "npu-worker/kernels/attention.h"
+#include "npu-worker/kernels/layout.h"
 
 static const enum part_role part_roles[MANIFEST_PARTS] = {
 	PART_ATTN_NORM,
@@ -32,6 +33,46 @@ static bool has(const struct plan *plan, enum part_role role, uint32_t layer)
 	return plan_find(plan, role, layer) != NULL;
 }
 
+/* A part of a layer: a tensor, or rows of one that holds several parts. */
+struct piece {
+	const struct plan_part *tensor; /* NULL: there is none */
+	uint32_t row;
+};
+
+static struct piece find_piece(const struct plan *plan, enum manifest_part part, uint32_t layer)
+{
+	const struct model_config *c = &plan->config;
+	const struct plan_part *own = plan_find(plan, part_roles[part], layer),
+			       *qkv = plan_find(plan, PART_QKV, layer),
+			       *gate_up = plan_find(plan, PART_GATE_UP, layer);
+	uint32_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+	if (own)
+		return (struct piece){own, 0};
+	if (part == MANIFEST_Q || part == MANIFEST_K || part == MANIFEST_V)
+		return (struct piece){qkv, part == MANIFEST_Q	? 0
+					   : part == MANIFEST_K ? q
+								: q + kv};
+	if (part == MANIFEST_GATE || part == MANIFEST_UP)
+		return (struct piece){gate_up, part == MANIFEST_GATE ? 0 : c->n_ffn};
+	return (struct piece){NULL, 0};
+}
+
+static uint64_t piece_offset(const struct piece *piece)
+{
+	const struct plan_part *t = piece->tensor;
+	return t->offset +
+	       (piece->row ? piece->row / KERNELS_BLOCK_ROWS * layout_stride(t->type, t->cols) : 0);
+}
+
+/* Packed weights are blocks of rows: a product can begin only where a block does. */
+static bool is_cut_at_blocks(const struct plan *plan)
+{
+	for (enum manifest_part part = 0; part < MANIFEST_PARTS; part++)
+		if (find_piece(plan, part, 0).row % KERNELS_BLOCK_ROWS)
+			return false;
+	return true;
+}
+
 static const struct plan_part *head_part(const struct plan *plan)
 {
 	const struct plan_part *own = plan_find(plan, PART_OUTPUT, 0);
@@ -48,20 +89,21 @@ static bool shape_of(const struct plan *plan, uint32_t layer, struct manifest_sh
 				       c->head_dim, c->interleaved, 0,		0,
 				       {0}};
 	for (uint32_t i = 0; i < 7; i++) {
-		const struct plan_part *part = plan_find(plan, part_roles[places[i]], layer);
-		if (!part)
+		const struct piece piece = find_piece(plan, places[i], layer);
+		if (!piece.tensor)
 			return false;
-		ret->types[i] = part->type;
+		ret->types[i] = piece.tensor->type;
 	}
 	ret->window = c->windowed[layer] ? c->window : 0;
 	ret->features = (has(plan, PART_Q_BIAS, layer) ? MANIFEST_WITH_QKV_BIAS : 0u) |
 			(has(plan, PART_O_BIAS, layer) ? MANIFEST_WITH_O_BIAS : 0u) |
 			(has(plan, PART_Q_NORM, layer) ? MANIFEST_WITH_HEAD_NORMS : 0u) |
 			(has(plan, PART_POST_ATTN_NORM, layer) ? MANIFEST_WITH_POST_NORMS : 0u) |
-			(c->gelu ? MANIFEST_WITH_GELU : 0u);
+			(c->gelu ? MANIFEST_WITH_GELU : 0u) |
+			(c->attn_softcap != 0.0f ? MANIFEST_WITH_SOFTCAP : 0u);
 	/* All of a kind or none. */
 	for (enum manifest_part p = 0; p < MANIFEST_PARTS; p++)
-		if (has(plan, part_roles[p], layer) != manifest_has_part(ret, p))
+		if ((find_piece(plan, p, layer).tensor != NULL) != manifest_has_part(ret, p))
 			return false;
 	return true;
 }
@@ -83,10 +125,9 @@ static const char *not_for_layers(const struct manifest *manifest, const struct 
 	if (engine_family_parse(manifest->family, &family, &err) != SVC_OK ||
 	    kernels_family_kv(family) != KERNELS_KV_F16)
 		return "whole layers are for keys and values in float16";
-	if (has(plan, PART_QKV, 0) || has(plan, PART_GATE_UP, 0))
-		return "this model has fused projections, for which there are no whole layers";
-	if (c->attn_softcap != 0.0f || c->final_softcap != 0.0f)
-		return "this model has soft-caps, for which there are no whole layers";
+	if (!is_cut_at_blocks(plan))
+		return "this model's fused projections have parts that don't begin at a multiple "
+		       "of 16 rows, for which there are no whole layers";
 	if (has_local_tables(plan) && c->rope.dims != c->rope_local.dims)
 		return "this model's windowed layers turn another number of dimensions, for which "
 		       "there are no whole layers";
@@ -124,9 +165,11 @@ bool layers_fit(const struct manifest *manifest, const struct plan *plan,
 static void find_parts(struct layers *l, const struct plan *plan)
 {
 	for (uint32_t layer = 0; layer < l->n_layers; layer++)
-		for (uint32_t i = 0; i < MANIFEST_PARTS; i++)
-			if (manifest_has_part(&l->kernels[layer]->shape, i))
-				l->parts[layer][i] = plan_find(plan, part_roles[i], layer)->offset;
+		for (enum manifest_part i = 0; i < MANIFEST_PARTS; i++) {
+			const struct piece piece = find_piece(plan, i, layer);
+			if (piece.tensor)
+				l->parts[layer][i] = piece_offset(&piece);
+		}
 	l->head_parts[0] = plan_find(plan, PART_OUTPUT_NORM, 0)->offset;
 	l->head_parts[1] = head_part(plan)->offset;
 }

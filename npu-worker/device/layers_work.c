@@ -44,6 +44,7 @@ enum svc_code work_open(struct layers *l, const struct plan *plan, struct svc_er
 	l->shape.pairs = plan->config.rope.dims / 2;
 	l->shape.norm_eps = plan->config.norm_eps;
 	l->shape.attn_scale = plan->config.attn_scale;
+	l->shape.attn_softcap = plan->config.attn_softcap;
 	l->pages_per_row = (plan->ctx + ENGINE_PAGE_TOKENS - 1) / ENGINE_PAGE_TOKENS;
 	lay_out(l, &bytes);
 	l->places = calloc(l->max_rows, sizeof *l->places);

@@ -86,7 +86,8 @@ enum manifest_feature {
 	MANIFEST_WITH_O_BIAS = 2,
 	MANIFEST_WITH_HEAD_NORMS = 4,
 	MANIFEST_WITH_POST_NORMS = 8,
-	MANIFEST_WITH_GELU = 16
+	MANIFEST_WITH_GELU = 16,
+	MANIFEST_WITH_SOFTCAP = 32
 };
 
 /* What a whole layer's kernel is made for. */

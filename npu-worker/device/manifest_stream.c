@@ -108,8 +108,8 @@ static bool read_parts(const json_t *object, const struct manifest_stream *strea
 	return json_array_size(list) == n;
 }
 
-static const char *const feature_names[] = {"qkv_bias", "o_bias", "head_norms", "post_norms",
-					    "gelu"};
+static const char *const feature_names[] = {"qkv_bias",	  "o_bias", "head_norms",
+					    "post_norms", "gelu",   "softcap"};
 enum { FEATURES = sizeof feature_names / sizeof *feature_names };
 
 bool manifest_has_part(const struct manifest_shape *shape, enum manifest_part part)

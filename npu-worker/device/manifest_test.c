@@ -156,8 +156,8 @@ static void test_layers(void **unused)
 	char text[200];
 	(void)unused;
 	write_text("p", "x");
-	assert_int_equal(open_text(LAYER("\"with\":[\"gelu\",\"head_norms\"],\"window\":70,"
-					 "\"parts\":[" NINE ",9,10]"),
+	assert_int_equal(open_text(LAYER("\"with\":[\"softcap\",\"gelu\",\"head_norms\"],"
+					 "\"window\":70,\"parts\":[" NINE ",9,10]"),
 				   &m, &err),
 			 SVC_OK);
 	const struct manifest_layer *l = &m->layers[0];
@@ -167,7 +167,7 @@ static void test_layers(void **unused)
 	assert_int_equal(l->parts[MANIFEST_K_NORM], 10);
 	manifest_list(m, text, sizeof text);
 	assert_string_equal(text, "layers of 64 wide, ffn 128, 4 heads and 2 of keys, each 16, "
-				  "with head_norms and gelu, window 70");
+				  "with head_norms and gelu and softcap, window 70");
 	manifest_derive(&l->stream, 5, 65, words);
 	assert_int_equal(words[12], 13 + 3);
 	struct manifest_shape other = l->shape;

@@ -12,6 +12,7 @@ struct work_head {
 	uint32_t slot;	/* that this pass reads */
 	uint32_t pairs; /* of a position table's row: cosines, then sines */
 	float norm_eps, attn_scale;
+	float attn_softcap;	     /* for layers that have one */
 	uint32_t x;		     /* float [rows][n_embd]: in; overwritten */
 	uint32_t bad;		     /* uint32 [rows]: out, not 0: a NaN or an infinity was met */
 	uint32_t logits;	     /* struct work_logits [logit_rows] */
@@ -33,5 +34,5 @@ struct work_logits {
 	uint64_t offset;
 };
 
-_Static_assert(sizeof(struct work_head) == 68, "as documented");
+_Static_assert(sizeof(struct work_head) == 72, "as documented");
 _Static_assert(sizeof(struct work_place) == 8 && sizeof(struct work_logits) == 16, "as documented");

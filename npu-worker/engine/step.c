@@ -307,7 +307,9 @@ static void run_pass(struct step *step)
 	const struct engine_pass pass = {e->pass_rows, step->n_rows, e->info.ctx};
 	e->executor.layers(e->executor.context, &pass);
 	for (uint32_t r = 0; r < step->n_rows; r++) {
-		const float *logits = e->pass_rows[r].logits;
+		float *logits = e->pass_rows[r].logits;
+		if (logits && e->info.config.final_softcap > 0.0f)
+			e->kernels->softcap(logits, e->info.config.final_softcap, vocab);
 		if (logits && !e->kernels->finite(logits, vocab))
 			atomic_store_explicit(&e->rows[r].bad, true, memory_order_relaxed);
 	}

@@ -43,7 +43,7 @@ def stream(kind, rows, cols):
 
 
 ROUNDINGS = {"a16-v1": 0, "b16-v1": 1}
-FEATURES = {"qkv_bias": 3, "o_bias": 1, "head_norms": 2, "post_norms": 2, "gelu": 0}  # and how many parts each has
+FEATURES = {"qkv_bias": 3, "o_bias": 1, "head_norms": 2, "post_norms": 2, "gelu": 0, "softcap": 0}  # and how many parts each has
 
 
 def layer_stream(shape, family):

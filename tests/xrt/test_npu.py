@@ -229,10 +229,10 @@ def host_then_npu(npu, model, kernels, **body):
         return pipeline.log("npu-worker")
 
 
-@pytest.mark.parametrize("name", [name for name in small_models.ALL if name != "gemma3_capped"])
+@pytest.mark.parametrize("name", small_models.ALL)
 def test_layers_of_other_families(npu, name):
-    """Biases, norms of heads and behind branches, gelu, windows with position tables of their own; types that differ from layer to
-    layer; a prompt longer than a window and than one run of the device."""
+    """Biases, norms of heads and behind branches, gelu, windows with position tables of their own, fused projections, soft-caps;
+    types that differ from layer to layer; a prompt longer than a window and than one run of the device."""
     path = small_models.make(name, npu.folder / f"{name}.gguf")
     shapes, head = small_models.layers_of(path)
     write_layers(npu.folder / name, npu.build / "kernels/softnpu.xclbin", shapes, head)
@@ -240,20 +240,15 @@ def test_layers_of_other_families(npu, name):
     assert "NPU: layers on the device" in host_then_npu(npu, path.name, name, prompt=3 * PROMPT, max_tokens=FEW)
 
 
-def test_layers_that_no_kernel_can_be_for_are_named(npu):
-    """What such a kernel doesn't do, and which layers a folder has instead of the model's."""
-    model = small_models.make("gemma3_capped", npu.folder / "capped.gguf")
-    small_models.make("gemma3", npu.folder / "plain.gguf")
-    program = npu.build / "kernels/softnpu.xclbin"
-    shapes, head = small_models.layers_of(npu.folder / "plain.gguf")
-    write_layers(npu.folder / "all", program, shapes, head)
-    write_layers(npu.folder / "wide-only", program, [shape for shape in shapes if "window" not in shape], head)
-    for served, kernels, said in ((model, "all", "this model has soft-caps, for which there are no whole layers"),
-                                  (npu.folder / "plain.gguf", "wide-only", "none for layer 0 of this model: 128 wide, ffn 192, 4 heads "
-                                   "and 2 of keys, each 48, with head_norms and post_norms and gelu, window 70")):
-        with pipeline_with(model=served, options={"keeper": KEEPER, "npu-worker": ["--device", "host"]}) as pipeline:
-            status, text = second(npu, pipeline, "--kernels", npu.folder / kernels)
-            assert status == 69 and said in text, text
+def test_layers_without_a_kernel_are_named(npu):
+    """With what the folder has instead."""
+    shapes, head = small_models.layers_of(small_models.make("gemma3", npu.folder / "plain.gguf"))
+    write_layers(npu.folder / "wide-only", npu.build / "kernels/softnpu.xclbin", [shape for shape in shapes if "window" not in shape], head)
+    with pipeline_with(model=npu.folder / "plain.gguf",
+                       options={"keeper": KEEPER, "npu-worker": ["--device", "host"]}) as pipeline:
+        status, text = second(npu, pipeline, "--kernels", npu.folder / "wide-only")
+        assert status == 69 and ("none for layer 0 of this model: 128 wide, ffn 192, 4 heads and 2 of keys, each 48, with head_norms and "
+                                 "post_norms and gelu, window 70") in text, text
 
 
 @pytest.mark.skipif(not LONG, reason="the long form")

@@ -11,7 +11,7 @@ enum { LANES = 64, KEYS = 64, GROUP = 32, MAX_DIM = 512, MAX_ROWS = 4096 };
 /* The work area, as docs/npu.md has it. */
 struct head {
 	uint32_t rows, logit_rows, slot, pairs;
-	float eps, scale;
+	float eps, scale, cap;
 	uint32_t x, bad, logits, places[2], tables[2], lists[2], local_tables[2];
 };
 
@@ -42,19 +42,39 @@ static float half_tree(float lane[LANES])
 	return lane[0];
 }
 
-static float exponential(float x)
+/* e^x = 2^k (1 + m): m, and k in *ret_k. */
+static float reduced(float x, int *ret_k)
 {
 	static const double divisors[] = {40320, 5040, 720, 120, 24, 6, 2};
-	if (isnan(x))
-		return x;
-	x = x > 89.0f ? 89.0f : x < -104.0f ? -104.0f : x;
 	float k = fmaf(x, 0x1.715476p0f, 0x1.8p23f) - 0x1.8p23f;
 	float r = fmaf(k, -0x1.7f7d1cp-20f, fmaf(k, -0x1.62e4p-1f, x));
 	float q = (float)(1.0 / divisors[0]);
 	for (int i = 1; i < 7; i++)
 		q = fmaf(q, r, (float)(1.0 / divisors[i]));
-	int whole = (int)k, half = whole >= 0 ? whole / 2 : -((1 - whole) / 2);
-	return (1.0f + fmaf(q, r * r, r)) * ldexpf(1.0f, half) * ldexpf(1.0f, whole - half);
+	*ret_k = (int)k;
+	return fmaf(q, r * r, r);
+}
+
+static float exponential(float x)
+{
+	int whole;
+	if (isnan(x))
+		return x;
+	float m = reduced(x > 89.0f ? 89.0f : x < -104.0f ? -104.0f : x, &whole);
+	int half = whole >= 0 ? whole / 2 : -((1 - whole) / 2);
+	return (1.0f + m) * ldexpf(1.0f, half) * ldexpf(1.0f, whole - half);
+}
+
+/* (e^y - 1) / (e^y + 1) with y = 2 |x|, and e^y - 1 without the one that would swallow it. */
+static float capped(float x, float cap)
+{
+	int k;
+	if (isnan(x))
+		return x;
+	float y = 2.0f * fabsf(x / cap), power, m = reduced(y > 20.0f ? 20.0f : y, &k);
+	power = ldexpf(1.0f, k);
+	m = fmaf(power, m, power - 1.0f);
+	return cap * copysignf(m / (m + 2.0f), x);
 }
 
 static float gated(float x, float u)
@@ -299,7 +319,8 @@ static void attend_block(const struct job *j, const uint8_t *tile, const float *
 		float s = 0.0f;
 		for (uint32_t i = 0; i < dim; i++)
 			s = fmaf(q[i], half_float(tile + 2 * (i * KEYS + key)), s);
-		weight[key] = s * j->head.scale;
+		s = s * j->head.scale;
+		weight[key] = j->w->with & WITH_SOFTCAP ? capped(s, j->head.cap) : s;
 		ret->most = weight[key] > ret->most ? weight[key] : ret->most;
 	}
 	for (uint32_t key = first; key < n; key++)
