@@ -3,6 +3,7 @@ been. A gateway holds its clients' sockets: they come back to its successor and 
 
 import http.client
 import json
+import os
 import threading
 
 import pytest
@@ -12,6 +13,7 @@ from pipeline import pipeline_with
 
 COMPLETIONS = "/v1/completions"
 ROLES = ("npu-worker", "sampler", "tokenizer", "keeper")
+PATIENCE = 1200 if os.environ.get("LOCKSTEP_LONG") else 120  # seconds for what four streams at once say
 BODIES = [
     {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 60, "ignore_eos": True, "logprobs": 3},
     {"prompt": "The sea is " * 40, "temperature": 0.9, "seed": 5, "max_tokens": 60, "ignore_eos": True, "stop": ["qqq"], "logprobs": 0},
@@ -54,11 +56,11 @@ def read_through(pipeline, bodies, number, disturb):
     """The streams of all bodies; disturb() is called when each has come to that event."""
     readers = [Reader(pipeline, body, number) for body in bodies]
     for reader in readers:
-        assert reader.met.wait(120)
+        assert reader.met.wait(PATIENCE)
     assert all(reader.is_alive() for reader in readers[:2]), "too late: the answers are complete"
     disturb()
     for reader in readers:
-        reader.join(120)
+        reader.join(PATIENCE)
         assert not reader.is_alive() and not reader.failure, reader.failure
     return [join(reader.events) for reader in readers]
 
