@@ -25,6 +25,9 @@ static const struct opt path_options[] = {
 static const struct opt histogram_options[] = {
 	{"tokens", OPT_INT, "64", 2, 1 << 20, NULL, "tokens behind the prompt"},
 	{"neighbours", OPT_INT, "7", 1, 63, NULL, "of the batched path"},
+	{"ordinary", OPT_STRING, "", 0, 0, NULL,
+	 "what tokens are fed back through, if not the same: NAME=VALUE,... of family, isa, model, "
+	 "threads"},
 	{"temperature", OPT_REAL, "0", 0, 100, NULL, "0: greedy; else tokens are sampled"},
 	{"top-k", OPT_INT, "0", 0, 1 << 30, NULL, "of sampling; 0: off"},
 	{"top-p", OPT_REAL, "1", 0, 1, NULL, "of sampling; 1: off"},
@@ -45,12 +48,14 @@ static const struct opt prefill_options[] = {
 
 /* ---- histogram */
 
-static void print_histogram(const char *family, const struct vfy_histogram *paths)
+static void print_histogram(const struct opt_set *options, const struct vfy_histogram *paths)
 {
-	printf("%s, fed back through ordinary decode:\n  %-12s %9s %8s %7s %10s %6s %6s %6s %6s  "
-	       "%s\n",
-	       family, "path", "positions", "nonzero", "rate", "worst gap", "<=0.1", "<=0.5",
-	       "<=2.0", ">2.0", "state and logits of plain decoding");
+	const char *ordinary = opt_string(options, "ordinary");
+	printf("%s, fed back through ordinary decode%s%s:\n"
+	       "  %-12s %9s %8s %7s %10s %6s %6s %6s %6s  %s\n",
+	       opt_string(options, "family"), *ordinary ? " of " : "", ordinary, "path",
+	       "positions", "nonzero", "rate", "worst gap", "<=0.1", "<=0.5", "<=2.0", ">2.0",
+	       "state and logits of plain decoding");
 	for (int p = 0; p < VFY_PATH_COUNT; p++) {
 		const struct vfy_histogram *h = &paths[p];
 		printf("  %-12s %9" PRIu32 " %8" PRIu32 " %6.2f%% %10.4g %6" PRIu32 " %6" PRIu32
@@ -135,9 +140,24 @@ static enum svc_code show_histogram(const struct opt_set *options,
 	if (opt_bool(options, "json"))
 		verify_print_json(json_incref(json));
 	else
-		print_histogram(family, paths);
+		print_histogram(options, paths);
 	json_decref(json);
 	return code;
+}
+
+/* --ordinary over the side that commits; ret_text: what its strings point into. */
+static enum svc_code read_ordinary(const struct opt_set *options, struct vfy_histogram_job *job,
+				   struct vfy_side *ordinary, char **ret_text, struct svc_err *err)
+{
+	const char *text = opt_string(options, "ordinary");
+	if (!*text)
+		return SVC_OK;
+	*ordinary = job->side;
+	ordinary->config.family = opt_string(options, "family");
+	job->ordinary = ordinary;
+	*ret_text = strdup(text);
+	return *ret_text ? verify_read_side("ordinary", *ret_text, ordinary, err)
+			 : svc_fail_errno(err, __func__, "no memory for options");
 }
 
 int verify_histogram(int argc, char **argv)
@@ -150,9 +170,11 @@ int verify_histogram(int argc, char **argv)
 	struct opt_set *options = NULL;
 	struct svc_err err = {0};
 	struct vfy_histogram_job job = {0};
+	struct vfy_side ordinary = {0};
 	struct body_params sampling = {0};
 	struct vfy_histogram paths[VFY_PATH_COUNT] = {{0}};
 	int32_t *prompt = NULL;
+	char *text = NULL;
 	int status;
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
@@ -165,9 +187,11 @@ int verify_histogram(int argc, char **argv)
 		job.side.config.ctx = job.n_prompt + job.n_new;
 	if (job.side.config.chunk <= job.draft)
 		job.side.config.chunk = job.draft + 1;
+	code = code ? code : read_ordinary(options, &job, &ordinary, &text, &err);
 	code = code ? code : vfy_histogram_run(&job, paths, &err);
 	code = code ? code : show_histogram(options, paths, &err);
 	free(prompt);
+	free(text);
 	opt_free(options);
 	return code ? cli_fail(&err) : is_flat(paths) ? VERIFY_SAME : VERIFY_DIFFERENT;
 }

@@ -86,7 +86,7 @@ static enum svc_code read_settings(const char *option, char *text, const struct 
 	return SVC_OK;
 }
 
-static enum svc_code read_side(const char *option, char *text, struct vfy_side *side,
+enum svc_code verify_read_side(const char *option, char *text, struct vfy_side *side,
 			       struct svc_err *err)
 {
 	struct vfy_config *c = &side->config;
@@ -181,8 +181,8 @@ enum svc_code verify_read_sides(const struct opt_set *options, bool with_fault,
 		if (!sides->copies[i])
 			return svc_fail_errno(err, __func__, "no memory for options");
 	}
-	code = read_side("a", sides->copies[0], &duel->a, err);
-	code = code ? code : read_side("b", sides->copies[1], &duel->b, err);
+	code = verify_read_side("a", sides->copies[0], &duel->a, err);
+	code = code ? code : verify_read_side("b", sides->copies[1], &duel->b, err);
 	return code ? code : read_fault(sides->copies[2], &duel->a.fault, err);
 }
 

@@ -15,6 +15,10 @@ struct verify_sides {
 SVC_CHECKED enum svc_code verify_read_sides(const struct opt_set *options, bool with_fault,
 					    struct verify_sides *ret_sides, struct svc_err *err);
 void verify_free_sides(struct verify_sides *sides);
+/* "family=bat,rows=8" over what side holds. text is cut up; strings of side point into it. An error
+ * names --option. */
+SVC_CHECKED enum svc_code verify_read_side(const char *option, char *text, struct vfy_side *side,
+					   struct svc_err *err);
 /* "3" or "all" (0). */
 SVC_CHECKED enum svc_code verify_read_depth(const char *text, uint32_t *ret_depth,
 					    struct svc_err *err);

@@ -1,5 +1,6 @@
 #include "verify/histogram.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,9 @@ const char *vfy_path_name(enum vfy_path path)
 
 struct teller {
 	const struct vfy_histogram_job *job;
-	struct vfy_rig *rig;
+	struct vfy_rig *rig, *other; /* other: of another ordinary decode, or NULL */
 	struct vfy_chooser *chooser; /* NULL: greedy */
-	struct engine_hooks hooks;
+	struct engine_hooks hooks, other_hooks;
 	int32_t *tokens; /* [n_prompt + n_new], of the path at hand */
 	int32_t *plain;	 /* likewise, of plain decoding */
 	struct vfy_trace trace, plain_trace;
@@ -132,11 +133,15 @@ static enum svc_code feed_back(struct teller *t, struct svc_err *err)
 	struct vfy_recorder recorder = {
 		.selection = {VFY_LEVEL_LEAN, 0, UINT32_MAX, 0, UINT32_MAX}};
 	struct vfy_pass pass = pass_of(t);
+	if (t->other) {
+		pass.rig = t->other;
+		pass.hooks = &t->other_hooks;
+	}
 	pass.forced = true;
 	pass.recorder = &recorder;
 	pass.emit = take_gaps;
 	pass.context = t;
-	vfy_rig_reset(t->rig);
+	vfy_rig_reset(pass.rig);
 	vfy_chooser_start(t->chooser, t->job->prompt, t->job->n_prompt);
 	enum svc_code code = vfy_pass_run(&pass, NULL, err);
 	vfy_recorder_free(&recorder);
@@ -175,34 +180,54 @@ static enum svc_code tell(struct teller *t, enum vfy_path path, struct svc_err *
 	return feed_back(t, err);
 }
 
+static enum svc_code open_engines(struct teller *t, struct svc_err *err)
+{
+	const struct vfy_side *side = &t->job->side, *other = t->job->ordinary;
+	enum svc_code code = vfy_rig_open(&side->config, &t->rig, err);
+	if (!code && other)
+		code = vfy_rig_open(&other->config, &t->other, err);
+	if (code)
+		return code;
+	uint32_t n_vocab = vfy_rig_info(t->rig)->config.n_vocab;
+	t->hooks.variant = side->is_bat ? &side->variant : NULL;
+	t->other_hooks.variant = other && other->is_bat ? &other->variant : NULL;
+	if (other && vfy_rig_info(t->other)->config.n_vocab != n_vocab)
+		return svc_fail(err, SVC_CONFLICT, __func__,
+				"%s has %" PRIu32 " logits, %s %" PRIu32
+				": tokens of one can't be fed to the other",
+				side->config.model, n_vocab, other->config.model,
+				vfy_rig_info(t->other)->config.n_vocab);
+	return t->job->sampling ? vfy_chooser_open(t->job->sampling, n_vocab, &t->chooser, err)
+				: SVC_OK;
+}
+
+static void close_teller(struct teller *t)
+{
+	vfy_trace_free(&t->plain_trace);
+	vfy_chooser_close(t->chooser);
+	vfy_rig_close(t->rig);
+	vfy_rig_close(t->other);
+	free(t->tokens);
+	free(t->plain);
+}
+
 enum svc_code vfy_histogram_run(const struct vfy_histogram_job *job,
 				struct vfy_histogram ret_paths[VFY_PATH_COUNT], struct svc_err *err)
 {
 	struct vfy_histogram paths[VFY_PATH_COUNT] = {{0}};
-	struct teller t = {.job = job,
-			   .hooks = {.variant = job->side.is_bat ? &job->side.variant : NULL}};
 	size_t n = (size_t)job->n_prompt + job->n_new;
-	t.tokens = calloc(n, sizeof *t.tokens);
-	t.plain = calloc(n, sizeof *t.plain);
-	if (!t.tokens || !t.plain) {
-		free(t.tokens);
-		free(t.plain);
-		return svc_fail_errno(err, __func__, "no memory for tokens");
-	}
-	enum svc_code code = vfy_rig_open(&job->side.config, &t.rig, err);
-	if (!code && job->sampling)
-		code = vfy_chooser_open(job->sampling, vfy_rig_info(t.rig)->config.n_vocab,
-					&t.chooser, err);
+	struct teller t = {.job = job,
+			   .tokens = calloc(n, sizeof *t.tokens),
+			   .plain = calloc(n, sizeof *t.plain)};
+	enum svc_code code = t.tokens && t.plain
+				     ? open_engines(&t, err)
+				     : svc_fail_errno(err, __func__, "no memory for tokens");
 	for (int path = 0; path < VFY_PATH_COUNT && !code; path++) {
 		t.now = &paths[path];
 		code = tell(&t, (enum vfy_path)path, err);
 	}
 	if (!code)
 		memcpy(ret_paths, paths, sizeof paths);
-	vfy_trace_free(&t.plain_trace);
-	vfy_chooser_close(t.chooser);
-	vfy_rig_close(t.rig);
-	free(t.tokens);
-	free(t.plain);
+	close_teller(&t);
 	return code;
 }

@@ -1,7 +1,7 @@
 /* verify/histogram.h: divergence seen from outside. A path commits a token stream; the stream is
- * fed back through ordinary decode (one position a step, alone). At each position the gap is
- * logit(what ordinary decode chooses) - logit(committed), its size if tokens are sampled: 0 where
- * it would have chosen the same. */
+ * fed back through ordinary decode (one position a step, alone), of the same configuration or of
+ * another one. At each position the gap is logit(what ordinary decode chooses) - logit(committed),
+ * its size if tokens are sampled: 0 where it would have chosen the same. */
 #pragma once
 #include "verify/diverge.h"
 
@@ -26,12 +26,14 @@ struct vfy_histogram {
 };
 
 struct vfy_histogram_job {
-	struct vfy_side side;  /* rows counts for nothing */
-	const int32_t *prompt; /* [n_prompt] */
+	struct vfy_side side;		 /* commits the tokens; rows counts for nothing */
+	const struct vfy_side *ordinary; /* what they are fed back through; NULL: side */
+	const int32_t *prompt;		 /* [n_prompt] */
 	uint32_t n_prompt, n_new;
 	uint32_t draft;
 	const struct body_params *sampling; /* NULL: greedy */
 };
+/* SVC_CONFLICT if side and ordinary have vocabularies of different sizes. */
 SVC_CHECKED enum svc_code vfy_histogram_run(const struct vfy_histogram_job *job,
 					    struct vfy_histogram ret_paths[VFY_PATH_COUNT],
 					    struct svc_err *err);

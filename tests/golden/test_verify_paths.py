@@ -30,8 +30,39 @@ def test_bat_computes_other_states():
     different = [path for path in PATHS[1:] if told[path]["identical_positions"] != told["plain"]["identical_positions"]]
     assert {"batched", "speculative"} <= set(different)
     for path in PATHS:
-        h = told[path]
-        assert h["nonzero"] == h["up_to_0.1"] + h["up_to_0.5"] + h["up_to_2.0"] + h["above_2.0"]
+        check_severity(told[path])
+
+
+def check_severity(h):
+    assert h["nonzero"] == h["up_to_0.1"] + h["up_to_0.5"] + h["up_to_2.0"] + h["above_2.0"] and (h["nonzero"] > 0) == (h["worst"] > 0)
+
+
+def test_bat_chooses_otherwise_where_tokens_nearly_tie(tmp_path):
+    """With a vocabulary in pairs the last bits decide: bat's depend on company, those of the serving family don't."""
+    tiny_models.make("twins", tmp_path / "twins.gguf")
+    words = ["histogram", "--model", tmp_path / "twins.gguf", "--ids", "5,9,2,7", "--tokens", 60, "--family"]
+    told = verify(*words, "bat", status=1)
+    # What plain decoding commits, plain decoding chooses: a control. Another family's would not.
+    assert told["plain"]["nonzero"] == 0
+    for path in PATHS[1:]:
+        check_severity(told[path])
+        assert told[path]["nonzero"] > 0 and told[path]["worst"] < 1e-4 and not told[path]["same_tokens_as_plain"]
+    told = verify(*words, "bat", "--ordinary", "family=seq", status=1)
+    for path in PATHS:
+        check_severity(told[path])
+        assert told[path]["nonzero"] > 0 and told[path]["worst"] < 1e-4
+    for extra in ([], ["--ordinary", "family=a16-v1,isa=scalar,threads=2"]):
+        told = verify(*words, "a16-v1", *extra)
+        assert all(told[path]["nonzero"] == 0 and told[path]["same_tokens_as_plain"] for path in PATHS)
+
+
+def test_other_ordinary_decodes_are_checked(tmp_path):
+    for name in ("twins", "qwen3"):
+        tiny_models.make(name, tmp_path / f"{name}.gguf")
+    words = ["histogram", "--model", tmp_path / "qwen3.gguf", "--ids", "5,9,2,7", "--tokens", 40]
+    assert verify(*words, "--family", "bat", "--ordinary", f"model={tmp_path / 'twins.gguf'}", status=1)["plain"]["worst"] > 0.1
+    for ordinary, says in ((f"model={model_path()}", "300 logits"), ("family", "no setting"), ("threads=0", "from 1 to 256")):
+        assert says in run(*words, "--ordinary", ordinary, status=None).stderr
 
 
 def test_bat16_would_choose_otherwise(tmp_path):
@@ -43,8 +74,8 @@ def test_bat16_would_choose_otherwise(tmp_path):
     assert told["plain"]["nonzero"] == 0 and told["plain"]["identical_positions"] == 103
     for path in PATHS[1:]:
         h = told[path]
+        check_severity(h)
         assert h["nonzero"] > 0 and 0 < h["worst"] <= 2 and not h["same_tokens_as_plain"]
-        assert h["nonzero"] == h["up_to_0.1"] + h["up_to_0.5"] + h["up_to_2.0"] + h["above_2.0"]
     flat = verify(*words, "f32-v1")
     assert all(flat[path]["nonzero"] == 0 and flat[path]["same_tokens_as_plain"] for path in PATHS)
 

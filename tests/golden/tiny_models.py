@@ -68,7 +68,7 @@ class Model:
 
     def __init__(self, path, arch, seed, **meta):
         self.writer, self.arch, self.draw = gguf.GGUFWriter(path, arch), arch, Draw(seed)
-        self.hash, self.meta = hashlib.sha256(), meta
+        self.hash, self.meta, self.twins = hashlib.sha256(), meta, False
         for key, value in meta.items():
             self.put(key.replace("__", "."), value)
 
@@ -80,6 +80,8 @@ class Model:
 
     def tensor(self, name, kind, rows, cols):
         data = random_blocks(self.draw, kind, rows, cols)
+        if self.twins and name == "token_embd.weight":
+            data[1::2] = np.nextafter(data[::2], np.inf * (self.draw.normal(rows * cols // 2).reshape(-1, cols)))
         self.hash.update(data.tobytes())
         self.writer.add_tensor(name, data.view(np.uint8) if kind == T.BF16 else data, raw_dtype=kind)
 
@@ -219,13 +221,21 @@ def gemma3_scaled(path):
                "layer_types": layers, "attn_logit_softcapping": 20.0, "final_logit_softcapping": 8.0}
 
 
+def twins(path):
+    """A vocabulary in pairs, float32 embeddings of which differ in each number's last bit: the two best logits nearly tie."""
+    m = Model(path, "qwen3", 8, **shape(2, 128, 192, 1024, 4, 2, 32), rope__freq_base=10000.0)
+    m.twins = True
+    body(m, [T.F32], 4, 2, 32, head_norms=True)
+    return m, {}
+
+
 ALL = {f.__name__: f for f in (qwen3, qwen2_yarn, llama3, llama_linear, llama_dynamic, phi3_longrope, gemma3_scaled)}
 LENGTH, ROWS = 400, 24  # tokens of each one's prompt; the last positions that are compared
 
 
 def make(name, path):
     """Writes the model; returns the SHA-256 of its tensors and what transformers must be told."""
-    model, overrides = ALL[name](path)
+    model, overrides = (twins if name == "twins" else ALL[name])(path)
     return model.close(), overrides
 
 
