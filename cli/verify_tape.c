@@ -14,7 +14,15 @@ static const struct opt tape_options[] = {
 
 static bool is_same(const struct vfy_tape *tape, const struct vfy_tape_result *r)
 {
-	return r->draws > 0 && r->draws == r->identical && tape->again_different == 0;
+	return r->draws > 0 && r->draws == r->identical && r->redrawn == r->redrawn_same &&
+	       tape->again_different == 0;
+}
+
+static void print_place(const char *what, const struct vfy_tape_place *place)
+{
+	printf("first %s: request %" PRIu64 ", choice %" PRIu32 ", token %" PRIu32
+	       " of the answer\n",
+	       what, place->request, place->choice, place->index);
 }
 
 static void print_result(const struct vfy_tape *tape, const struct vfy_tape_result *r)
@@ -25,26 +33,34 @@ static void print_result(const struct vfy_tape *tape, const struct vfy_tape_resu
 	       " of them otherwise, %" PRIu64 " cut off; %" PRIu32
 	       " answers lack lines and weren't run\n",
 	       tape->lines, tape->again, tape->again_different, tape->cut, r->incomplete);
+	printf("%" PRIu64 " tokens drawn again from these logits, %" PRIu64
+	       " of them otherwise; %" PRIu64 " depend on more than numbers\n",
+	       r->redrawn, r->redrawn - r->redrawn_same, r->draws - r->redrawn);
 	if (r->draws > r->identical)
-		printf("first difference: request %" PRIu64 ", choice %" PRIu32 ", token %" PRIu32
-		       " of the answer\n",
-		       r->first_request, r->first_choice, r->first_index);
+		print_place("difference", &r->first);
+	if (r->redrawn > r->redrawn_same)
+		print_place("other token", &r->first_other);
+}
+
+static json_t *place_json(bool is_there, const struct vfy_tape_place *place)
+{
+	return is_there ? json_pack("{s:I, s:I, s:I}", "request", (json_int_t)place->request,
+				    "choice", (json_int_t)place->choice, "index",
+				    (json_int_t)place->index)
+			: json_null();
 }
 
 static json_t *result_json(const struct vfy_tape *tape, const struct vfy_tape_result *r)
 {
-	json_t *first = r->draws > r->identical ? json_pack("{s:I, s:I, s:I}", "request",
-							    (json_int_t)r->first_request, "choice",
-							    (json_int_t)r->first_choice, "index",
-							    (json_int_t)r->first_index)
-						: json_null();
-	return json_pack("{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "identical",
-			 is_same(tape, r), "answers", (json_int_t)r->answers, "incomplete",
-			 (json_int_t)r->incomplete, "draws", (json_int_t)r->draws,
-			 "draws_identical", (json_int_t)r->identical, "lines",
-			 (json_int_t)tape->lines, "drawn_again", (json_int_t)tape->again,
-			 "drawn_again_otherwise", (json_int_t)tape->again_different,
-			 "first_difference", first);
+	return json_pack(
+		"{s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "identical",
+		is_same(tape, r), "answers", (json_int_t)r->answers, "incomplete",
+		(json_int_t)r->incomplete, "draws", (json_int_t)r->draws, "draws_identical",
+		(json_int_t)r->identical, "lines", (json_int_t)tape->lines, "drawn_again",
+		(json_int_t)tape->again, "drawn_again_otherwise", (json_int_t)tape->again_different,
+		"redrawn", (json_int_t)r->redrawn, "redrawn_same", (json_int_t)r->redrawn_same,
+		"first_difference", place_json(r->draws > r->identical, &r->first),
+		"first_other_token", place_json(r->redrawn > r->redrawn_same, &r->first_other));
 }
 
 int verify_tape(int argc, char **argv)

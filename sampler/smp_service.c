@@ -121,12 +121,15 @@ static enum svc_code open_sequence(struct svc *svc, struct turn *turn, struct sm
 	return SVC_OK;
 }
 
-static void put_on_tape(struct svc *svc, const struct turn *turn, int32_t token)
+static void put_on_tape(struct svc *svc, const struct turn *turn, const struct smp_seq *seq,
+			const uint32_t *allowed, int32_t token)
 {
 	const struct sampler *sampler = svc->role_state;
 	const struct slot_line *line = &svc->run.slots[turn->slot];
 	if (!sampler->tape)
 		return;
+	const struct body_params *num = &smp_seq_params(seq)->num;
+	bool by_numbers = !allowed && num->n_bias == 0 && num->min_tokens == 0;
 	const struct tape_draw drawn = {.generation = atomic_load(&line->generation),
 					.choice = turn->body->params.choice,
 					.prompt = turn->ids,
@@ -134,7 +137,8 @@ static void put_on_tape(struct svc *svc, const struct turn *turn, int32_t token)
 					.index = turn->n_tokens,
 					.token = token,
 					.logits = turn->logits,
-					.n_vocab = svc->run.n_vocab};
+					.n_vocab = svc->run.n_vocab,
+					.sampling = by_numbers ? num : NULL};
 	tape_put(sampler->tape, &drawn);
 }
 
@@ -221,7 +225,7 @@ static enum svc_code draw(struct svc *svc, struct turn *turn, struct svc_err *er
 	if (code == SVC_OK)
 		code = smp_draw(seq, sampler->work, turn->logits, allowed, &token, err);
 	if (code == SVC_OK)
-		put_on_tape(svc, turn, token);
+		put_on_tape(svc, turn, seq, allowed, token);
 	if (code == SVC_OK && (flags & BODY_LOGPROBS))
 		code = record(svc, turn, flags & BODY_PROMPT_LOGPROBS ? position : turn->n_tokens,
 			      token, err);

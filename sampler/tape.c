@@ -51,6 +51,26 @@ struct tape *tape_close(struct tape *tape)
 	return NULL;
 }
 
+/* Nine digits are a float32, exactly. */
+static void put_sampling(struct buf *line, const struct body_params *sampling)
+{
+	if (!sampling) {
+		buf_print(line, ",\"sampling\":null");
+		return;
+	}
+	buf_print(line,
+		  ",\"sampling\":{\"seed\":\"%016" PRIx64
+		  "\",\"temperature\":%.9g,\"top_k\":%" PRIu32
+		  ",\"top_p\":%.9g,\"min_p\":%.9g,\"typical_p\":%.9g",
+		  sampling->seed, (double)sampling->temperature, sampling->top_k,
+		  (double)sampling->top_p, (double)sampling->min_p, (double)sampling->typical_p);
+	buf_print(line,
+		  ",\"repetition_penalty\":%.9g,\"repetition_window\":%" PRIu32
+		  ",\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g}",
+		  (double)sampling->repetition_penalty, sampling->repetition_window,
+		  (double)sampling->presence_penalty, (double)sampling->frequency_penalty);
+}
+
 void tape_put(struct tape *tape, const struct tape_draw *draw)
 {
 	if (!tape)
@@ -68,6 +88,7 @@ void tape_put(struct tape *tape, const struct tape_draw *draw)
 		for (uint32_t i = 0; i < draw->n_prompt; i++)
 			buf_print(line, "%s%" PRId32, i ? "," : "", draw->prompt[i]);
 		buf_print(line, "]");
+		put_sampling(line, draw->sampling);
 	}
 	buf_print(line, "}\n");
 	bool whole = !line->failed && write(tape->fd, line->ptr, line->len) == (ssize_t)line->len;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "shm/layout.h"
 
 struct tape;
 
@@ -22,7 +23,10 @@ struct tape_draw {
 	int32_t token;
 	const float *logits; /* [n_vocab] */
 	uint32_t n_vocab;
+	/* Of which the token is a function, with the tokens before it; NULL: it depends on more
+	 * than these numbers (a grammar, biases, a least length). */
+	const struct body_params *sampling;
 };
-/* NULL is fine. The prompt is written with an answer's first token, of the logits only the
- * XXH3-128. A line that can't be written is lost, and said in the log once. */
+/* NULL is fine. Prompt and sampling are written with an answer's first token, of the logits only
+ * the XXH3-128. A line that can't be written is lost, and said in the log once. */
 void tape_put(struct tape *tape, const struct tape_draw *draw);

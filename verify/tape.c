@@ -2,8 +2,11 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "sampler/params.h"
 
 enum { MAX_TOKENS = 1 << 22 };
 static const size_t MAX_FILE_BYTES = (size_t)1 << 30;
@@ -25,16 +28,23 @@ static bool read_number(const json_t *line, const char *name, uint64_t most, uin
 	return true;
 }
 
+/* A string of 16 or 32 hexadecimal digits; ret_low: of the last 16 of 32. */
+static bool read_digits(const json_t *value, size_t n, uint64_t *ret, uint64_t *ret_low)
+{
+	const char *text = json_string_value(value);
+	if (!text || strlen(text) != n || strspn(text, "0123456789abcdef") != n)
+		return false;
+	char first[17] = {0};
+	memcpy(first, text, 16);
+	*ret = strtoull(first, NULL, 16);
+	if (ret_low)
+		*ret_low = strtoull(text + 16, NULL, 16);
+	return true;
+}
+
 static bool read_hash(const json_t *line, struct vfy_hash128 *ret)
 {
-	const char *text = json_string_value(json_object_get(line, "logits"));
-	if (!text || strlen(text) != 32 || strspn(text, "0123456789abcdef") != 32)
-		return false;
-	char high[17] = {0};
-	memcpy(high, text, 16);
-	ret->high = strtoull(high, NULL, 16);
-	ret->low = strtoull(text + 16, NULL, 16);
-	return true;
+	return read_digits(json_object_get(line, "logits"), 32, &ret->high, &ret->low);
 }
 
 /* The last answers are the likeliest. */
@@ -112,6 +122,48 @@ static enum svc_code read_prompt(const struct vfy_tape *tape, const json_t *line
 	return SVC_OK;
 }
 
+static bool read_real(const json_t *object, const char *name, float *ret)
+{
+	const json_t *value = json_object_get(object, name);
+	*ret = json_is_number(value) ? (float)json_number_value(value) : NAN;
+	return json_is_number(value);
+}
+
+static bool read_count(const json_t *object, const char *name, uint32_t *ret)
+{
+	uint64_t value = 0;
+	bool good = read_number(object, name, UINT32_MAX, &value);
+	*ret = (uint32_t)value;
+	return good;
+}
+
+/* Ranges are checked by who draws. */
+static enum svc_code read_sampling(const struct vfy_tape *tape, const json_t *line,
+				   struct vfy_answer *answer, struct svc_err *err)
+{
+	const json_t *object = json_object_get(line, "sampling");
+	struct body_params *p = &answer->sampling;
+	answer->by_numbers = json_is_object(object);
+	if (!answer->by_numbers)
+		return SVC_OK;
+	smp_params_default(p);
+	p->choice = answer->choice;
+	if (!read_digits(json_object_get(object, "seed"), 16, &p->seed, NULL) ||
+	    !read_count(object, "top_k", &p->top_k) ||
+	    !read_count(object, "repetition_window", &p->repetition_window) ||
+	    !read_real(object, "temperature", &p->temperature) ||
+	    !read_real(object, "top_p", &p->top_p) || !read_real(object, "min_p", &p->min_p) ||
+	    !read_real(object, "typical_p", &p->typical_p) ||
+	    !read_real(object, "repetition_penalty", &p->repetition_penalty) ||
+	    !read_real(object, "presence_penalty", &p->presence_penalty) ||
+	    !read_real(object, "frequency_penalty", &p->frequency_penalty))
+		return bad_line(tape,
+				"sampling must hold a seed of 16 hexadecimal digits, and numbers: "
+				"temperature, top_k, ... frequency_penalty",
+				err);
+	return SVC_OK;
+}
+
 static enum svc_code read_line(struct vfy_tape *tape, const json_t *line, struct svc_err *err)
 {
 	uint64_t request, choice, index, token;
@@ -130,7 +182,10 @@ static enum svc_code read_line(struct vfy_tape *tape, const json_t *line, struct
 	struct vfy_answer *answer = find_answer(tape, request, (uint32_t)choice);
 	if (!answer || !take(tape, answer, (uint32_t)index, &draw))
 		return svc_fail_errno(err, __func__, "no memory for the tape");
-	return index == 0 ? read_prompt(tape, line, answer, err) : SVC_OK;
+	if (index > 0)
+		return SVC_OK;
+	enum svc_code code = read_prompt(tape, line, answer, err);
+	return code ? code : read_sampling(tape, line, answer, err);
 }
 
 enum svc_code vfy_tape_parse(const char *text, size_t len, struct vfy_tape *ret_tape,
@@ -203,47 +258,96 @@ static bool is_complete(const struct vfy_answer *answer)
 	return answer->prompt && answer->n > 0 && !answer->gap;
 }
 
-static void compare(const struct vfy_answer *answer, const struct vfy_trace *trace,
-		    struct vfy_tape_result *result)
+struct player {
+	const struct vfy_answer *answer;
+	const int32_t *tokens;	     /* prompt and answer */
+	struct vfy_chooser *chooser; /* NULL: its tokens aren't drawn again */
+	struct vfy_tape_result *result;
+};
+
+static enum svc_code compare(struct player *p, uint32_t index, struct vfy_logits logits,
+			     struct svc_err *err)
 {
-	for (uint32_t i = 0; i < answer->n; i++) {
-		const struct vfy_hash128 *own = &trace->logits[answer->n_prompt - 1 + i];
-		bool same = memcmp(own, &answer->draws[i].logits, sizeof *own) == 0;
-		if (!same && result->draws == result->identical) {
-			result->first_request = answer->request;
-			result->first_choice = answer->choice;
-			result->first_index = i;
-		}
-		result->draws++;
-		result->identical += same;
+	const struct vfy_answer *answer = p->answer;
+	const struct vfy_tape_draw *drawn = &answer->draws[index];
+	const struct vfy_tape_place here = {answer->request, answer->choice, index};
+	struct vfy_tape_result *result = p->result;
+	const struct vfy_hash128 own = vfy_hash_logits(logits.row, logits.n_vocab);
+	bool same = memcmp(&own, &drawn->logits, sizeof own) == 0;
+	if (!same && result->draws == result->identical)
+		result->first = here;
+	result->draws++;
+	result->identical += same;
+	if (!p->chooser)
+		return SVC_OK;
+	int32_t token = 0;
+	enum svc_code code =
+		vfy_choose(p->chooser, p->tokens, answer->n_prompt + index, logits, &token, err);
+	if (token != drawn->token && result->redrawn == result->redrawn_same)
+		result->first_other = here;
+	result->redrawn++;
+	result->redrawn_same += token == drawn->token;
+	return code;
+}
+
+/* A pass's emit function. */
+static enum svc_code take_rows(void *context, struct vfy_recorder *recorder, struct svc_err *err)
+{
+	struct player *p = context;
+	enum svc_code code = SVC_OK;
+	for (size_t i = 0; i < recorder->count && !code; i++) {
+		const void *row;
+		const struct vfy_record *record = vfy_recorder_at(recorder, i, &row);
+		if (record->checkpoint == VFY_LOGITS)
+			code = compare(p, record->position + 1 - p->answer->n_prompt,
+				       (struct vfy_logits){row, record->cols}, err);
 	}
+	vfy_recorder_clear(recorder);
+	return code;
+}
+
+/* Forces the answer's tokens, in one pass. */
+static enum svc_code play(struct vfy_rig *rig, struct player *p, int32_t *tokens,
+			  struct svc_err *err)
+{
+	struct vfy_recorder recorder = {
+		.selection = {VFY_LEVEL_LEAN, 0, UINT32_MAX, 0, UINT32_MAX}};
+	const struct vfy_pass pass = {.rig = rig,
+				      .tokens = tokens,
+				      .n_prompt = p->answer->n_prompt,
+				      .n_new = p->answer->n,
+				      .forced = true,
+				      .answer_chunk = 1,
+				      .recorder = &recorder,
+				      .emit = take_rows,
+				      .context = p};
+	enum svc_code code = SVC_OK;
+	if (p->answer->by_numbers)
+		code = vfy_chooser_open(&p->answer->sampling, vfy_rig_info(rig)->config.n_vocab,
+					&p->chooser, err);
+	vfy_chooser_start(p->chooser, tokens, p->answer->n_prompt);
+	vfy_rig_reset(rig);
+	code = code ? code : vfy_pass_run(&pass, NULL, err);
+	vfy_recorder_free(&recorder);
+	vfy_chooser_close(p->chooser);
+	return code;
 }
 
 static enum svc_code run_answer(struct vfy_rig *rig, const struct vfy_answer *answer,
 				struct vfy_tape_result *result, struct svc_err *err)
 {
 	uint32_t n = answer->n_prompt + answer->n;
-	struct vfy_trace trace = {0};
 	int32_t *tokens = calloc(n, sizeof *tokens);
 	if (!tokens)
 		return svc_fail_errno(err, __func__, "no memory for tokens");
 	memcpy(tokens, answer->prompt, answer->n_prompt * sizeof *tokens);
 	for (uint32_t i = 0; i < answer->n; i++)
 		tokens[answer->n_prompt + i] = answer->draws[i].token;
-	const struct vfy_pass pass = {.rig = rig,
-				      .tokens = tokens,
-				      .n_prompt = answer->n_prompt,
-				      .n_new = answer->n,
-				      .forced = true,
-				      .answer_chunk = 1};
-	vfy_rig_reset(rig);
-	enum svc_code code = vfy_pass_run(&pass, &trace, err);
+	struct player player = {.answer = answer, .tokens = tokens, .result = result};
+	enum svc_code code = play(rig, &player, tokens, err);
 	if (code)
 		svc_err_prefix(err, "request %" PRIu64 ", choice %" PRIu32, answer->request,
 			       answer->choice);
-	else
-		compare(answer, &trace, result);
-	vfy_trace_free(&trace);
 	free(tokens);
 	return code;
 }

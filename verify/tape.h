@@ -1,6 +1,6 @@
 /* verify/tape.h: what a server's samplers saw (--tape, sampler/tape.h), held against an engine of
  * one's own: the same tokens, forced, must give the logits from which each was drawn, whatever
- * batch, restart or death lay between. */
+ * batch, restart or death lay between; and these logits must give each token again. */
 #pragma once
 #include "verify/pass.h"
 
@@ -14,6 +14,8 @@ struct vfy_answer {
 	uint32_t choice;
 	int32_t *prompt; /* NULL: its first line isn't there */
 	uint32_t n_prompt;
+	bool by_numbers;	     /* the draws are a function of sampling, as far as is known */
+	struct body_params sampling; /* if by_numbers */
 	bool gap;		     /* lines are missing; none behind the gap counts */
 	struct vfy_tape_draw *draws; /* [n] */
 	uint32_t n, room;
@@ -37,12 +39,20 @@ SVC_CHECKED enum svc_code vfy_tape_read(const char *path, struct vfy_tape *ret_t
 					struct svc_err *err);
 void vfy_tape_free(struct vfy_tape *tape);
 
+struct vfy_tape_place {
+	uint64_t request;
+	uint32_t choice, index;
+};
+
 struct vfy_tape_result {
 	uint32_t answers;	   /* that were run again */
 	uint32_t incomplete;	   /* that weren't: lines are missing */
 	uint64_t draws, identical; /* of those that were: logits, bit for bit */
-	uint64_t first_request;	   /* if draws > identical: the first that isn't */
-	uint32_t first_choice, first_index;
+	/* Tokens drawn again, from the own logits, where the tape says how; those that came out the
+	 * same. */
+	uint64_t redrawn, redrawn_same;
+	struct vfy_tape_place first;	   /* if draws > identical: the first that isn't */
+	struct vfy_tape_place first_other; /* if redrawn > redrawn_same: likewise */
 };
 /* config->ctx 0: as many positions as the longest answer needs. */
 SVC_CHECKED enum svc_code vfy_tape_replay(const struct vfy_config *config,

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (tape.answers[i].prompt && tape.answers[i].prompt[0] < 0)
 			abort();
 	}
-	if (seen + tape.again + tape.behind_gaps != tape.lines)
+	if (seen + tape.again + tape.behind_gaps + tape.cut != tape.lines)
 		abort();
 	vfy_tape_free(&tape);
 	return 0;
