@@ -247,6 +247,15 @@ LOGITS = np.random.default_rng(3).normal(0, 1, 60).astype(np.float32)
 DRAWS = 20000
 
 
+def fits(tokens, params):
+    """Whether tokens may be draws from the exact distribution of these parameters."""
+    ids, p = kept_tokens(LOGITS, params)
+    expected = np.zeros(len(LOGITS))
+    expected[ids] = p * len(tokens)
+    observed = np.bincount(tokens, minlength=len(LOGITS))
+    return observed[expected == 0].sum() == 0 and chi_square_p(observed, expected) > 1e-4
+
+
 @pytest.mark.parametrize(
     "params",
     [{}, {"temperature": 0.5}, {"temperature": 3}, {"top_k": 7}, {"top_p": 0.8}, {"min_p": 0.1}, {"typical_p": 0.6},
@@ -255,20 +264,32 @@ DRAWS = 20000
 )  # fmt: skip
 def test_distribution_of_one_sequence(params):
     """Many positions under one seed: a generator that was reseeded for each draw would repeat one token."""
-    ids, p = kept_tokens(LOGITS, params)
-    tokens = ask(logits=listed(LOGITS), params={**params, "seed": 42}, draws=DRAWS)["tokens"]
-    expected = np.zeros(len(LOGITS))
-    expected[ids] = p * DRAWS
-    assert chi_square_p(np.bincount(tokens, minlength=len(LOGITS)), expected) > 1e-4
-    wrong = np.roll(expected, 1)
-    wrong[wrong == 0] = 1e-9
-    assert chi_square_p(np.bincount(tokens, minlength=len(LOGITS)), wrong) < 1e-4, "the test has no power"
+    assert fits(ask(logits=listed(LOGITS), params={**params, "seed": 42}, draws=DRAWS)["tokens"], params)
+
+
+SECOND = float(np.exp(np.sort(LOGITS)[-2] - LOGITS.max()))  # the second largest probability, as a part of the largest
+LARGEST = float(kept_tokens(LOGITS, {})[1].max())
+ERRORS = [
+    ({"temperature": 0.5}, {}), ({"temperature": 0.5}, {"temperature": 0.53}), ({}, {"temperature": 1.05}),
+    ({"temperature": 3}, {"temperature": 1 / 3}), ({"top_k": 7}, {"top_k": 8}), ({"top_k": 7}, {"top_k": 6}), ({"top_k": 7}, {}),
+    ({"top_p": 0.8}, {"top_p": 0.84}), ({"top_p": 0.8}, {"top_p": 0.76}), ({"top_p": 0.8}, {}),
+    ({"min_p": 0.1}, {"min_p": 0.1 * SECOND}), ({"min_p": 0.1}, {"min_p": 0.1 / LARGEST}), ({"min_p": 0.1}, {}),
+    ({"typical_p": 0.6}, {"typical_p": 0.63}), ({"typical_p": 0.6}, {"top_p": 0.6}),
+    ({"temperature": 1.5, "top_p": 0.9}, {"temperature": 1.5, "top_p": 0.88}),
+]
+
+
+@pytest.mark.parametrize(("asked", "done"), ERRORS, ids=str)
+def test_small_errors_would_be_seen(asked, done):
+    """A sampler that does something else than it was asked: a parameter ignored, one token more, a threshold 5 % off, min_p by
+    the second largest probability, or by the sum instead of the largest."""
+    assert not fits(ask(logits=listed(LOGITS), params={**done, "seed": 42}, draws=DRAWS)["tokens"], asked)
 
 
 def test_reseeding_each_draw_would_be_seen():
-    ids, p = kept_tokens(LOGITS, {})
-    repeated = np.bincount([ask(logits=listed(LOGITS), draws=1)["tokens"][0]] * DRAWS, minlength=len(LOGITS))
-    assert chi_square_p(repeated, p * DRAWS) < 1e-9
+    """The same position of the stream for every token; or the stream begun anew every 64 tokens."""
+    whole = ask(logits=listed(LOGITS), params={"seed": 42}, draws=DRAWS)["tokens"]
+    assert fits(whole, {}) and not fits(whole[:1] * DRAWS, {}) and not fits((whole[:64] * DRAWS)[:DRAWS], {})
 
 
 @pytest.mark.parametrize("vary", ["seed", "choice"])
