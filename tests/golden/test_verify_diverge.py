@@ -1,7 +1,9 @@
 """`lockstep verify diverge` and `ladder`: what was seeded is found at its place, and nothing where nothing was."""
+import subprocess
+
 import pytest
 
-from test_verify import model_path, run, verify
+from test_verify import LOCKSTEP, model_path, run, verify
 
 IDS = "1,504,3575,282,4649,314,7042,30"  # 8 of them: the forced positions begin at 8
 
@@ -68,6 +70,19 @@ def test_bat_depends_on_its_company_and_seq_does_not():
     told = diverge("--a", "family=bat,rows=6", "--b", "family=seq,rows=6", status=1)
     assert told["result"] == "DIFFERENT"
     assert diverge("--a", "family=seq,rows=6", "--b", "family=seq,rows=1", status=0)["result"] == "IDENTICAL"
+
+
+def test_gguf_and_q4nx(tmp_path):
+    """A folder computes what the file does that it stands for; from the file it was made of it parts at the first weight."""
+    for source, target in ((model_path(), "q4nx"), (tmp_path / "q4nx", "back.gguf")):
+        subprocess.run([LOCKSTEP, "model", "convert", source, tmp_path / target], check=True, capture_output=True, timeout=600)
+    sides = [f"model={tmp_path / 'q4nx'},rows=2", "--b", f"model={tmp_path / 'back.gguf'}"]
+    assert diverge("--a", *sides, status=0, tokens=2)["result"] == "IDENTICAL"
+    told = diverge("--a", sides[0], status=1, tokens=2)
+    check_gates(told)
+    first = told["verdict"]["first_difference"]
+    assert (first["position"], first["layer"], first["checkpoint"]) == (8, 0, "embed")
+    assert 1e-4 < first["diff"]["relative_l2"] < 1e-2
 
 
 def test_ladder():
