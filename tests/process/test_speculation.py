@@ -80,16 +80,30 @@ def drafted(pipeline):
     return [sum_of(pipeline, f"lockstep_{what}_tokens_total") for what in ("drafted", "accepted")]
 
 
-def test_no_byte_is_another_and_steps_are_fewer(speculating, plain):
+def test_no_byte_is_another(speculating, plain):
+    """How many drafts there are is a matter of how busy the machine is: they stand behind a guess that is computed while a
+    sampler draws."""
     steps = sum_of(speculating, "lockstep_worker_steps_total")
     assert answers(speculating, [REPEATS_ITSELF]) == plain["repeats"]
     took = sum_of(speculating, "lockstep_worker_steps_total") - steps
     made, right = drafted(speculating)
     print(f"{REPEATS_ITSELF['max_tokens']} tokens in {took} steps, {right} of {made} drafts right")
-    # Drafts stand behind a guess that is computed while a sampler draws: how often that is depends on how busy the machine is.
-    assert took < REPEATS_ITSELF["max_tokens"] and 10 < right <= made
+    assert right <= made
     assert answers(speculating, REPETITIVE) == plain["repetitive"]
     assert answers(speculating, BODIES) == plain["mixed"]
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_steps_are_fewer(drafter, plain):
+    """With a sampler that takes 200 ms for every second token: by then the step ahead is done, with its drafts. Each that is
+    right saves a step."""
+    with pipeline_with(options={"npu-worker": [*DRAFTING, *DRAFTERS[drafter]]}, faults={("sampler", 0): "sampler.commit:sleep%2"}) as pipeline:
+        steps = sum_of(pipeline, "lockstep_worker_steps_total")
+        assert answers(pipeline, REPETITIVE[:1]) == plain["repetitive"][:1]
+        took = sum_of(pipeline, "lockstep_worker_steps_total") - steps
+        made, right = drafted(pipeline)
+        print(f"{drafter}: {TOKENS} tokens in {took} steps, {right} of {made} drafts right")
+        assert 3 < right <= made and took <= TOKENS + 3 - right
 
 
 def test_deaths_in_between_are_not_noticed(speculating, plain):
@@ -138,6 +152,7 @@ def test_every_draw_is_computed_again(speculating):
 
 def test_every_page_is_the_same(speculating, plain):
     """The keys and values of all full pages: prompts' and answers', as the workers wrote them to disk."""
+    answers(speculating, [REPEATS_ITSELF, *REPETITIVE, *BODIES])
     speculating.stop("npu-worker")
     pages = pages_of(speculating.folder / "pages")
     speculating.start("npu-worker")
