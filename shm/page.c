@@ -161,10 +161,10 @@ static bool has_ended(const struct shm_run *run, uint32_t number)
 	return true;
 }
 
-static bool is_running(const struct shm_run *run, uint32_t slot)
+static struct slot_state state_of(const struct shm_run *run, uint32_t slot)
 {
-	enum slot_stage stage = slot < run->n_table ? slot_load(run, slot).stage : STAGE_FREE;
-	return stage == STAGE_COMPUTE || stage == STAGE_SAMPLE || stage == STAGE_RECLAIM;
+	static const struct slot_state none = {STAGE_FREE, 0, 0, 0};
+	return slot < run->n_table ? slot_load(run, slot) : none;
 }
 
 static bool is_mine(const struct shm_run *run, struct holder holder)
@@ -172,13 +172,14 @@ static bool is_mine(const struct shm_run *run, struct holder holder)
 	return holder.slot != UINT32_MAX && holder.number == (uint32_t)run->number;
 }
 
-/* While its npu-worker can write it; after that while the sampler may have to read it for another
- * sequence than `slot`. */
+/* While its npu-worker can write it; after that while a sampler reads it for another sequence than
+ * `slot`. In no other stage: who computes the sequence next writes its logits anew, and one that
+ * only waits must not keep a row from those who wait before it. */
 static bool row_in_use(const struct shm_run *run, struct holder holder, uint32_t slot)
 {
 	if (holder.slot == UINT32_MAX || (holder.slot == slot && is_mine(run, holder)))
 		return false;
-	return (holder.slot != slot && is_running(run, holder.slot)) ||
+	return (holder.slot != slot && state_of(run, holder.slot).stage == STAGE_SAMPLE) ||
 	       !has_ended(run, holder.number);
 }
 
@@ -218,7 +219,10 @@ void row_collect(struct shm_run *run)
 {
 	for (uint32_t row = 0; row < run->n_rows; row++) {
 		struct holder holder = holder_of(atomic_load(&run->row_words[row].word));
-		if (is_mine(run, holder) && !is_running(run, holder.slot))
+		struct slot_state state = state_of(run, holder.slot);
+		bool with_me =
+			slot_stage_role(state.stage) == ROLE_WORKER && state.owner == run->me;
+		if (is_mine(run, holder) && state.stage != STAGE_SAMPLE && !with_me)
 			row_drop(run, row, holder.slot);
 	}
 }

@@ -41,11 +41,11 @@ bool page_adopt(struct shm_run *run, uint32_t handle);
  * that its body names, or PAGE_NONE; another one is taken if it can't be kept. PAGE_NONE if all are
  * in use, or the slot isn't mine any more: then the sequence is passed on to wait. A row is in use
  * while the npu-worker that took it lives and hasn't dropped it, and after its death while the
- * sequence runs. */
+ * sequence is with a sampler. */
 uint32_t row_take(struct shm_run *run, uint32_t slot, struct slot_state mine, uint32_t keep);
 /* Gives back a row that I took; anyone else's is left alone. */
 void row_drop(struct shm_run *run, uint32_t row, uint32_t slot);
 /* Would row_take find one for a slot that has none yet? */
 bool row_is_available(const struct shm_run *run);
-/* Drops my rows of sequences that ended elsewhere. When no step is running. */
+/* Drops my rows of sequences that ended or went on elsewhere. When no step is running. */
 void row_collect(struct shm_run *run);

@@ -172,12 +172,12 @@ static void a_full_table_of_rows_makes_wait(void **state)
 	assert_int_equal(take_row(&other, run.n_rows, PAGE_NONE), 3);
 }
 
-static void end_request(uint32_t slot)
+static void move_request(uint32_t slot, enum slot_stage stage, uint32_t owner)
 {
 	struct slot_state seen = slot_load(&run, slot), mine;
 	assert_true(slot_take_over(&gateway, slot, seen, seen.body, &mine));
 	assert_int_equal(
-		slot_pass(&gateway, slot, &mine, (struct slot_state){STAGE_DONE, 0, mine.body, 0}),
+		slot_pass(&gateway, slot, &mine, (struct slot_state){stage, owner, mine.body, 0}),
 		SVC_OK);
 }
 
@@ -186,10 +186,10 @@ static void a_row_is_its_writers_until_that_has_ended(void **state)
 {
 	(void)state;
 	for (uint32_t slot = 0; slot < run.n_rows; slot++) {
-		test_request(&gateway, slot, STAGE_COMPUTE);
+		test_request(&gateway, slot, STAGE_SAMPLE);
 		assert_int_equal(take_row(&worker, slot, PAGE_NONE), slot);
 	}
-	end_request(0);
+	move_request(0, STAGE_DONE, 0);
 	assert_false(row_is_available(&run));
 	test_end(&worker);
 	assert_true(row_is_available(&run));
@@ -201,6 +201,25 @@ static void a_row_is_its_writers_until_that_has_ended(void **state)
 	assert_int_equal(take_row(&other, 5, PAGE_NONE), 5);
 }
 
+/* Npu-workers have died with all rows, some twice with rows of one sequence, and what they computed
+ * waits: whoever is first in line, with a row or without, gets one. */
+static void who_waits_keeps_no_row_from_others(void **state)
+{
+	(void)state;
+	for (uint32_t row = 0; row < run.n_rows; row++) {
+		uint32_t slot = row / 2;
+		if (row % 2 == 0)
+			test_request(&gateway, slot, STAGE_SAMPLE);
+		assert_int_equal(take_row(row % 2 ? &other : &worker, slot, PAGE_NONE), row);
+	}
+	test_end(&worker);
+	test_end(&other);
+	assert_false(row_is_available(&run));
+	for (uint32_t row = 0; row < run.n_rows; row += 2)
+		move_request(row / 2, STAGE_COMPUTE, 0);
+	assert_true(row_is_available(&run));
+}
+
 static void rows_of_ended_sequences_are_collected(void **state)
 {
 	(void)state;
@@ -208,11 +227,20 @@ static void rows_of_ended_sequences_are_collected(void **state)
 	test_request(&gateway, 1, STAGE_COMPUTE);
 	take_row(&worker, 0, PAGE_NONE);
 	take_row(&worker, 1, PAGE_NONE);
-	end_request(0);
+	move_request(0, STAGE_DONE, 0);
+	move_request(1, STAGE_COMPUTE, worker.me);
 	row_collect(&other);
 	assert_int_equal(take_row(&other, 1, 0), 2);
 	row_collect(&worker);
 	assert_int_equal(take_row(&other, 1, PAGE_NONE), 0);
+	/* A sampler has it, then the npu-worker: row 1 is needed. */
+	move_request(1, STAGE_SAMPLE, 0);
+	row_collect(&worker);
+	assert_int_equal(take_row(&gateway, 2, PAGE_NONE), 3);
+	/* It waits for another npu-worker. */
+	move_request(1, STAGE_COMPUTE, other.me);
+	row_collect(&worker);
+	assert_int_equal(take_row(&gateway, 3, PAGE_NONE), 1);
 }
 
 #define IN_RUN(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -228,6 +256,7 @@ int main(void)
 		IN_RUN(a_row_goes_with_its_sequence),
 		IN_RUN(a_full_table_of_rows_makes_wait),
 		IN_RUN(a_row_is_its_writers_until_that_has_ended),
+		IN_RUN(who_waits_keeps_no_row_from_others),
 		IN_RUN(rows_of_ended_sequences_are_collected),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
