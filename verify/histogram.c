@@ -219,9 +219,11 @@ enum svc_code vfy_histogram_run(const struct vfy_histogram_job *job,
 	struct teller t = {.job = job,
 			   .tokens = calloc(n, sizeof *t.tokens),
 			   .plain = calloc(n, sizeof *t.plain)};
-	enum svc_code code = t.tokens && t.plain
-				     ? open_engines(&t, err)
-				     : svc_fail_errno(err, __func__, "no memory for tokens");
+	if (!t.tokens || !t.plain) {
+		close_teller(&t);
+		return svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for %zu tokens", n);
+	}
+	enum svc_code code = open_engines(&t, err);
 	for (int path = 0; path < VFY_PATH_COUNT && !code; path++) {
 		t.now = &paths[path];
 		code = tell(&t, (enum vfy_path)path, err);
