@@ -110,7 +110,7 @@ async function stopping() {
 // The gateway that holds the stream dies in its middle: the page goes on at the other one.
 async function gatewayDies() {
 	// Long enough to be running still when its gateway is looked up; sampled, so that it doesn't repeat itself and fly.
-	await settings({ max_tokens: 600, temperature: 1, seed: 1 });
+	await settings({ max_tokens: 300, temperature: 1, seed: 1 });
 	await page.keyboard.press("Alt+n");
 	await ask("Tell me a very long story about a lighthouse.");
 	await page.waitForFunction(() => document.querySelectorAll(".message.assistant .t").length > 10);
