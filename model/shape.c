@@ -113,6 +113,7 @@ enum svc_code model_shape_read(const char *path, struct model_shape *ret_shape, 
 uint64_t model_page_bytes(const struct model_shape *shape, uint32_t element_bytes,
 			  uint32_t vector_bytes)
 {
-	uint64_t vector = (uint64_t)shape->head_dim * element_bytes + vector_bytes;
-	return 2ull * POSITIONS * shape->n_layer * shape->n_kv_head * vector;
+	uint64_t value_dim = (shape->head_dim + 15ull) / 16 * 16;
+	uint64_t position = (shape->head_dim + value_dim) * element_bytes + 2ull * vector_bytes;
+	return POSITIONS * position * shape->n_layer * shape->n_kv_head;
 }

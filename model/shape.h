@@ -19,6 +19,6 @@ struct model_shape {
 SVC_CHECKED enum svc_code model_shape_read(const char *path, struct model_shape *ret_shape,
 					   struct svc_err *err);
 /* Bytes of one KV page: 64 positions of K and V in all layers, element_bytes for each element and
- * vector_bytes for each head's vector. */
+ * vector_bytes for each head's vector. Of V the elements are padded to 16. */
 uint64_t model_page_bytes(const struct model_shape *shape, uint32_t element_bytes,
 			  uint32_t vector_bytes);
