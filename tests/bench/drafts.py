@@ -49,6 +49,10 @@ TEXTS = {
 }
 
 
+class NoTemplate(Exception):
+    """The model doesn't know chats."""
+
+
 def rate(port, text, temperature, seed, speculate):
     """Tokens per second behind the first one, and the answer."""
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": 256, "temperature": temperature, "seed": seed, "stream": True,
@@ -57,7 +61,8 @@ def rate(port, text, temperature, seed, speculate):
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
     if response.status != 200:
-        raise SystemExit(f"{response.status} {response.read()[:300]}")
+        problem = response.read().decode()
+        raise NoTemplate if "no chat template" in problem else SystemExit(problem)
     times, answer, tokens = [], "", 0
     for line in response:
         if not line.startswith(b"data: {"):
