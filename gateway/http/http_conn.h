@@ -69,8 +69,8 @@ struct gw_http_server {
 	struct gw_http_handler handler;
 	struct evconnlistener *listener;
 	struct event *retry; /* accepting again after running out of descriptors */
-	struct event
-		*door; /* pending: it takes no new connections, but those that are being made */
+	/* Pending: it takes no new connections, but those that are being made. */
+	struct event *door;
 	struct gw_http_conns conns;
 	struct gw_http_counts counts;
 	bool draining;
