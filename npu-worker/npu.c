@@ -55,19 +55,12 @@ static enum svc_code let_rest(struct svc *svc, struct svc_err *err)
 
 /* ---- the segment of activations */
 
-/* Nobody else has this entry: what bears its name is a dead one's, and gets no name again, since
- * that one's device may still write to it. */
+/* Named after the incarnation, so that no successor ever meets it: a dead one's device may still
+ * write to its own. The name goes with the incarnation's other files. */
 static struct seg_place activations_place(const struct shm_run *run, char *name, size_t size)
 {
-	snprintf(name, size, "activations-%u", run->me);
+	snprintf(name, size, INC_ACTIVATIONS, run->number);
 	return (struct seg_place){run->bulk_dir, name, SEG_ACTIVATIONS, run->ctl->header.run_id};
-}
-
-static void forget_name(const struct seg_place *place)
-{
-	char path[400];
-	snprintf(path, sizeof path, "%s/%s", place->dir, place->name);
-	unlink(path);
 }
 
 static enum svc_code make_activations(void *context, size_t bytes, void **ret_memory,
@@ -82,7 +75,6 @@ static enum svc_code make_activations(void *context, size_t bytes, void **ret_me
 	enum svc_code code = seg_create(&place, WEIGHTS_OFFSET + bytes, &made, err);
 	if (code != SVC_OK)
 		return code;
-	forget_name(&place);
 	code = seg_publish(&place, &made, &won, err);
 	if (code == SVC_OK && !won)
 		code = svc_fail(err, SVC_INTERNAL, __func__, "%s/%s is there already", place.dir,
@@ -98,10 +90,10 @@ static enum svc_code make_activations(void *context, size_t bytes, void **ret_me
 
 static void drop_activations(struct worker *worker)
 {
-	char name[32];
+	char name[32], path[320];
 	const struct seg_place place = activations_place(&worker->svc->run, name, sizeof name);
-	if (worker->activations.base)
-		forget_name(&place);
+	snprintf(path, sizeof path, "%s/%s", place.dir, place.name);
+	unlink(path);
 	seg_unmap(&worker->activations);
 }
 

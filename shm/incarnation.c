@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +90,8 @@ static void remove_files(const struct shm_run *run, uint64_t number)
 {
 	char path[320];
 	remove_bus_files(run, number);
+	snprintf(path, sizeof path, "%s/" INC_ACTIVATIONS, run->bulk_dir, number);
+	unlink(path);
 	lock_path(run, number, path, sizeof path);
 	unlink(path);
 }

@@ -3,11 +3,16 @@
  * open-file-description lock: the kernel drops it when the process is gone, also across pid
  * namespaces, so a free lock proves that its stores have ended. */
 #pragma once
+#include <inttypes.h>
 #include <stdbool.h>
 
 #include "base/err.h"
 #include "shm/layout.h"
 #include "shm/run.h"
+
+/* In bulk_dir, of an incarnation's number (npu-worker with a device): removed with its other files.
+ */
+#define INC_ACTIVATIONS "activations-%" PRIu64
 
 const char *inc_role_name(enum shm_role role); /* "npu-worker", ... */
 /* ROLE_NONE for an unknown name. */

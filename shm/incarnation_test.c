@@ -166,15 +166,19 @@ static void nobody_is_buried_while_something_names_it(void **state)
 static void a_burial_removes_the_files(void **state)
 {
 	(void)state;
-	char path[400];
-	struct process process = start(ROLE_SAMPLER, NULL);
+	char path[400], activations[400];
+	struct process process = start(ROLE_WORKER, NULL);
 	snprintf(path, sizeof path, "%s/bus/%lu", run.dir, process.number);
+	snprintf(activations, sizeof activations, "%s/" INC_ACTIVATIONS, run.bulk_dir,
+		 process.number);
 	close(open(path, O_CREAT | O_RDWR, 0600));
+	close(open(activations, O_CREAT | O_RDWR, 0600));
 	assert_true(file_exists("inc", process.number, ".lock"));
 	stop(&process);
 	assert_true(inc_bury(&run, process.entry));
 	assert_false(file_exists("inc", process.number, ".lock"));
 	assert_false(file_exists("bus", process.number, ""));
+	assert_int_not_equal(access(activations, F_OK), 0);
 }
 
 static void who_leaves_frees_its_entry_unless_it_is_named(void **state)
@@ -198,10 +202,13 @@ static void who_leaves_frees_its_entry_unless_it_is_named(void **state)
 static void a_sweep_spares_who_is_registering(void **state)
 {
 	(void)state;
-	char path[400];
-	struct process process = start(ROLE_SAMPLER, NULL);
+	char path[400], activations[400];
+	struct process process = start(ROLE_WORKER, NULL);
 	snprintf(path, sizeof path, "%s/bus/%lu", run.dir, process.number);
+	snprintf(activations, sizeof activations, "%s/" INC_ACTIVATIONS, run.bulk_dir,
+		 process.number);
 	close(open(path, O_CREAT | O_RDWR, 0600));
+	close(open(activations, O_CREAT | O_RDWR, 0600));
 	atomic_store(&run.ctl->incs[process.entry].number, 0);
 	inc_sweep_files(&run);
 	assert_true(file_exists("inc", process.number, ".lock"));
