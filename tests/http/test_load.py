@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from api import bits, until, user
+from api import bits, together, until, user
 from pipeline import ROLES, pipeline_with
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -156,11 +156,21 @@ def send(port, message, complete):
     return answer[9:12]
 
 
+def touch_all(pipeline):
+    """The most that the engine's working memory is used for: whole chunks of several prompts at once."""
+    def ask(i):
+        pipeline.chat(f"{i}" + " ship" * 20, temperature=1, max_tokens=8, logprobs=True, top_logprobs=20)
+        pipeline.post("/v1/embeddings", input=[f"{i}" + " sea" * 40] * 4)
+    together(16, ask, range(32))
+    pipeline.wait_idle()
+
+
 def test_ten_thousand_malformed_requests():
     """A small context, as some of what is drawn is a request after all."""
     seed = int(os.environ.get("LOCKSTEP_SEED", 20240607))
     draw, seen = random.Random(seed), {}
     with pipeline_with(options={"keeper": ["--ctx", 64]}) as pipeline:
+        touch_all(pipeline)
         before = None
         for i in range(10000):
             framed = draw.random() < 0.7
