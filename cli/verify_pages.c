@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/verify_html.h"
+#include "npu-worker/engine/hooks.h"
 
 /* ---- diverge */
 

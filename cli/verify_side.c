@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/verify.h"
+#include "npu-worker/engine/hooks.h"
 
 void verify_print_json(json_t *root)
 {

@@ -6,6 +6,7 @@
 #include "cli/verify.h"
 #include "cli/verify_pages.h"
 #include "cli/verify_side.h"
+#include "npu-worker/engine/hooks.h"
 #include "verify/report.h"
 #include "verify/sweep.h"
 

@@ -4,8 +4,10 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "gateway/gw_call.h"
+#include "gateway/gw_ready.h"
 #include "gateway/gw_resume.h"
-#include "gateway/gw_state.h"
+#include "gateway/gw_slots.h"
 
 /* Clocks of two machines may differ, not by this. */
 #define ONE_DAY_S 86400u

@@ -6,7 +6,8 @@
 #include "gateway/api/dialect.h"
 #include "gateway/api/render_vectors.h"
 #include "gateway/gw_call.h"
-#include "gateway/gw_state.h"
+#include "gateway/gw_slots.h"
+#include "gateway/gw_trace.h"
 #include "shm/trace.h"
 
 /* Events that are due are written together, about so much at once. */

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "gateway/gw_models.h"
+#include "gateway/gw_ready.h"
 #include "gateway/gw_serve.h"
 
 void gw_serve_live(void *context, struct gw_http_exchange *exchange)

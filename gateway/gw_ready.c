@@ -1,4 +1,4 @@
-#include "gateway/gw_state.h"
+#include "gateway/gw_ready.h"
 
 static const enum shm_role needed[] = {ROLE_TOKENIZER, ROLE_WORKER, ROLE_SAMPLER};
 

@@ -1,5 +1,6 @@
 #include "gateway/gw_resume.h"
 #include "gateway/gw_access.h"
+#include "gateway/gw_call.h"
 #include "gateway/gw_serve.h"
 
 /* ---- which request is meant ---- */

@@ -9,10 +9,14 @@
 
 #include "base/log.h"
 #include "gateway/gw_access.h"
+#include "gateway/gw_call.h"
 #include "gateway/gw_models.h"
+#include "gateway/gw_ready.h"
 #include "gateway/gw_resume.h"
 #include "gateway/gw_serve.h"
+#include "gateway/gw_slots.h"
 #include "gateway/gw_status.h"
+#include "gateway/gw_trace.h"
 #include "services/slots.h"
 
 #define QUARANTINE_EVERY_US 1000000u

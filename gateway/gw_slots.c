@@ -1,6 +1,7 @@
+#include "gateway/gw_slots.h"
+
 #include <time.h>
 
-#include "gateway/gw_state.h"
 #include "shm/incarnation.h"
 
 bool gw_slot_free(struct gateway *gateway, uint32_t slot, struct slot_state *mine)

@@ -1,13 +1,14 @@
 /* gateway/gw_trace.c: what a request's time went to: a span for the request, and for each choice
  * one for the queue, one for the prompt, one for the answer. The worker's times stand in the
  * request's body, so they are true whoever worked on it. */
+#include "gateway/gw_trace.h"
+
 #include <stdio.h>
 #include <sys/random.h>
 #include <time.h>
 
 #include "base/log.h"
 #include "gateway/gw_call.h"
-#include "gateway/gw_state.h"
 
 enum svc_code gw_trace_open(struct gateway *gateway, struct svc_err *err)
 {

@@ -5,10 +5,12 @@
  * While a sampler owns a slot its body is not read or written here. The step writes only the
  * position behind the committed ones, in a page reserved before, and the logits row of the other
  * parity. `ahead` in the body tells who takes the slot over that this may be going on. */
+#include "npu-worker/ahead.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "npu-worker/worker_private.h"
+#include "npu-worker/sequence.h"
 
 /* Draws that are to turn out as guessed, all together, for a step ahead to be worth its while: a
  * dropped one delays nobody much, but takes a core's time from the samplers. */

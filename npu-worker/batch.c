@@ -1,10 +1,17 @@
+#include "npu-worker/batch.h"
+
 #include <inttypes.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "base/fault.h"
 #include "base/log.h"
-#include "npu-worker/worker_private.h"
+#include "npu-worker/ahead.h"
+#include "npu-worker/cache.h"
+#include "npu-worker/engine/hooks.h"
+#include "npu-worker/pool.h"
+#include "npu-worker/schedule.h"
+#include "npu-worker/sequence.h"
 #include "shm/trace.h"
 
 /* Copies the ids that go into this step; false if the body holds ids that aren't tokens. */

@@ -1,8 +1,11 @@
 /* Pages by content: what an earlier request has computed is found in memory, then on disk, and only
  * then computed. Equal keys mean equal bytes, so this changes nothing but the time. */
+#include "npu-worker/cache.h"
+
 #include <stdlib.h>
 
-#include "npu-worker/worker_private.h"
+#include "npu-worker/pool.h"
+#include "npu-worker/sequence.h"
 
 /* Pages written in one go: a few milliseconds each. */
 #define WRITE_PAGES 4u

@@ -10,7 +10,9 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
-#include "npu-worker/worker_private.h"
+#include "npu-worker/ahead.h"
+#include "npu-worker/engine/hooks.h"
+#include "npu-worker/weights.h"
 
 /* Positions that the other model may be behind and still catch up with in one round. A longer
  * prompt takes several steps until there are drafts. */

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "npu-worker/ahead.h"
 #include "npu-worker/engine/lookup.h"
-#include "npu-worker/worker_private.h"
+#include "npu-worker/sequence.h"
 
 /* A single equal token says little; more than four rarely say more. */
 #define LEAST_MATCH 2u

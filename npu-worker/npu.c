@@ -1,4 +1,6 @@
 /* Where the worker computes: on an NPU that can, or on the host. */
+#include "npu-worker/npu.h"
+
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,7 +11,6 @@
 #include "npu-worker/device/backoff.h"
 #include "npu-worker/device/layers.h"
 #include "npu-worker/device/products.h"
-#include "npu-worker/worker_private.h"
 
 static void on_beat(void *context)
 {

@@ -2,11 +2,11 @@
  * end their mean, at length 1. Both sums of a body hold what is a function of the text and of the
  * number of positions alone; so whoever goes on after a death goes on from one of them, or from
  * position 0, to the same bits. */
+#include "npu-worker/pool.h"
+
 #include <math.h>
 #include <string.h>
 #include <xxhash.h>
-
-#include "npu-worker/worker_private.h"
 
 bool pool_is_wanted(const struct sequence *sequence)
 {

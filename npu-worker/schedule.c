@@ -1,6 +1,8 @@
+#include "npu-worker/schedule.h"
+
 #include <stdlib.h>
 
-#include "npu-worker/worker_private.h"
+#include "npu-worker/sequence.h"
 
 /* A request that saw this many owners die without progress runs alone. */
 #define DEATHS_ALONE 2u

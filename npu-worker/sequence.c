@@ -1,7 +1,11 @@
+#include "npu-worker/sequence.h"
+
 #include <string.h>
 
 #include "base/log.h"
-#include "npu-worker/worker_private.h"
+#include "npu-worker/ahead.h"
+#include "npu-worker/cache.h"
+#include "npu-worker/pool.h"
 
 /* The pages that so many positions take. */
 static uint32_t pages_of(uint32_t n_positions)

@@ -1,3 +1,5 @@
+#include "npu-worker/weights.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,7 +14,6 @@
 #include "base/log.h"
 #include "model/open.h"
 #include "npu-worker/kernels/pool.h"
-#include "npu-worker/worker_private.h"
 
 #define LOCK_POLL_US 20000u
 

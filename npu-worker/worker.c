@@ -6,7 +6,13 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "npu-worker/worker_private.h"
+#include "npu-worker/ahead.h"
+#include "npu-worker/batch.h"
+#include "npu-worker/cache.h"
+#include "npu-worker/npu.h"
+#include "npu-worker/schedule.h"
+#include "npu-worker/sequence.h"
+#include "npu-worker/weights.h"
 
 /* How long a step waits for slots that a sampler has, before it goes without them. */
 #define GATHER_US  300u

@@ -14,6 +14,8 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
 # clang doesn't know every warning of gcc; what a library's header does isn't ours.
+LINES = {".h": 150, ".c": 600, ".py": 600}  # docs/contributing.md
+LONGER = {"shm/layout.h"}  # every struct that crosses a process, in one place
 EXTRA = ["--quiet", "--extra-arg=-Wno-unknown-warning-option", "--extra-arg=-Wno-error"]
 
 
@@ -28,6 +30,13 @@ def tracked_sources(build):
     history = output("git", "log", "-n", "200", "--name-only", "--format=", "--", "*.c", text=True).split()
     newest = {str(REPO / name): -at for at, name in enumerate(reversed(history))}
     return compiled, sorted(tracked & compiled.keys(), key=lambda path: (newest.get(path, 1), path))
+
+
+def too_long():
+    for name in output("git", "ls-files", *(f"*{ending}" for ending in LINES), text=True).split():
+        lines, most = (REPO / name).read_bytes().count(b"\n"), LINES[Path(name).suffix]
+        if lines > most and name not in LONGER:
+            yield f"{name} has {lines} lines, more than {most}: two files with a name each are easier to find one's way in"
 
 
 def fingerprint(entry, version):
@@ -77,6 +86,9 @@ def main():
             counts[verdict] += 1
             if verdict != "passed":
                 print(f"{verdict}: {Path(path).relative_to(REPO)}\n{text}", flush=True)
+    for text in too_long():
+        counts["failed"] += 1
+        print(f"failed: {text}", flush=True)
     options.counts.write_text("{passed} {failed} {skipped}\n".format(**counts))
     raise SystemExit(1 if counts["failed"] else 0)
 

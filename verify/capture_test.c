@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "npu-worker/engine/hooks.h"
 #include "verify/match.h"
 
 /* ---- captures made by hand */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "npu-worker/engine/hooks.h"
 #include "npu-worker/kernels/attention.h"
 #include "verify/capture.h"
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "npu-worker/engine/hooks.h"
 #include "verify/rig_private.h"
 
 /* What each operator reads. Where a model lacks one of two, the other is meant: the later counts.

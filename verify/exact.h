@@ -1,6 +1,7 @@
 /* verify/exact.h: which of two paths is nearer to the exact value? An operator's two results on the
  * same inputs are held against its value in double from those inputs. It calls neither right. */
 #pragma once
+#include "npu-worker/engine/hooks.h"
 #include "verify/match.h"
 #include "verify/rig.h"
 

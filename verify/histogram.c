@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "npu-worker/engine/hooks.h"
 #include "verify/speculate.h"
 
 static const char *const PATHS[VFY_PATH_COUNT] = {"plain", "batched", "speculative", "replayed"};

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "npu-worker/engine/hooks.h"
 #include "verify/report.h"
 #include "verify/rig.h"
 

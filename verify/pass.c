@@ -5,6 +5,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "npu-worker/engine/hooks.h"
 #include "npu-worker/kernels/attention.h"
 
 struct runner {

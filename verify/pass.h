@@ -1,6 +1,7 @@
 /* verify/pass.h: tokens through an engine, from the empty state or from one that was restored, with
  * or without a recorder; what capture, replay and the divergence instruments are made of. */
 #pragma once
+#include "npu-worker/engine/hooks.h"
 #include "verify/choose.h"
 #include "verify/record.h"
 #include "verify/rig.h"

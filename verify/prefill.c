@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "npu-worker/engine/hooks.h"
 #include "verify/capture.h"
 
 static enum svc_code run(struct vfy_pass *pass, uint32_t chunk, struct vfy_recorder *recorder,

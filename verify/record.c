@@ -4,6 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "npu-worker/engine/hooks.h"
+
 const char *vfy_checkpoint_name(uint32_t checkpoint)
 {
 	static const char *const own[] = {"rope_table", "state_hash", "logits_hash", "top"};

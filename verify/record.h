@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "npu-worker/engine/engine.h"
+#include "npu-worker/engine/hooks.h"
 #include "verify/compare.h"
 
 /* The engine's checkpoints, and what is taken outside of the layer loop. The numbers stand in

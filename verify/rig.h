@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "npu-worker/engine/engine.h"
+#include "npu-worker/engine/hooks.h"
 
 /* How a pass is run. */
 struct vfy_config {

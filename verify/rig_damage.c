@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "npu-worker/engine/hooks.h"
 #include "npu-worker/kernels/attention.h"
 #include "npu-worker/kernels/layout.h"
 #include "verify/compare.h"

@@ -1,5 +1,6 @@
 /* verify/rig_private.h: the rig's inside, shared by rig.c and rig_damage.c. */
 #pragma once
+#include "npu-worker/engine/hooks.h"
 #include "verify/rig.h"
 
 struct vfy_rig {

@@ -5,6 +5,7 @@
  * sampled token is verified as a greedy one is. What was drafted wrongly is overwritten by the next
  * step. In a family where batch = sequence bit for bit, nothing differs from plain decoding. */
 #pragma once
+#include "npu-worker/engine/hooks.h"
 #include "verify/pass.h"
 
 struct vfy_speculation {

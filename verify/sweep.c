@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "npu-worker/engine/hooks.h"
+
 struct sweeper {
 	struct vfy_duel *duel;
 	struct vfy_side side; /* A with what is substituted by now */

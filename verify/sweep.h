@@ -3,6 +3,7 @@
  * records are identical or nothing moves; then families are given back one by one, to find a set
  * from which none can be left out. All of it holds for these tokens and in this order. */
 #pragma once
+#include "npu-worker/engine/hooks.h"
 #include "verify/diverge.h"
 #include "verify/exact.h"
 

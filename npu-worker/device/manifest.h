@@ -11,8 +11,7 @@
  * offset of the weights in their buffer (bytes, 64 bits in two words) and that of the output (32
  * bits) are put at their places.
  *
- * A manifest may also have whole layers, and the head behind them: one run each, instead of
- * products:
+ * A manifest may have whole layers, and the head behind them, instead of products; a run each:
  *
  *  "layers": [{"embd": 576, "ffn": 1536, "heads": 9, "kv_heads": 3, "head_dim": 64, "interleaved":
  * true, "types": [q, k, v, o, gate, up, down], "words": [...], "linear": [...], "block": [...],

@@ -2,6 +2,7 @@
  * query heads that share a KV head, for some consecutive tokens of a sequence. The cut has no
  * influence on the result (attention.h). */
 #include "npu-worker/engine/engine_private.h"
+#include "npu-worker/engine/hooks.h"
 
 /* Multiply-adds of one item, at most: between two beats a slow machine must manage them in some 100
  * ms. */

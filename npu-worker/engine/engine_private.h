@@ -2,6 +2,7 @@
  * (the order of things), rows.c (what happens to a row between matrix products) and attend.c. */
 #pragma once
 #include "npu-worker/engine/engine.h"
+#include "npu-worker/engine/hooks.h"
 #include "npu-worker/engine/variant.h"
 #include "npu-worker/kernels/attention.h"
 #include "npu-worker/kernels/pool.h"

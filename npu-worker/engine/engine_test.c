@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "npu-worker/engine/engine.h"
+#include "npu-worker/engine/hooks.h"
 #include "npu-worker/engine/model_file_test.h"
 
 /* ---- an engine over a model file, and what a sequence gives */
@@ -576,8 +577,7 @@ static void what_is_unknown_or_wrong_is_refused_by_name(void **state)
 		unlink(path);
 		code = code ? code : plan_open(gguf, 256, &plan, &err);
 		if (code != refusals[i].code || !strstr(err.msg, refusals[i].names))
-			fail_msg("case %u: code %d, message '%s', not '%s'", i, code, err.msg,
-				 refusals[i].names);
+			fail_msg("case %u: %d '%s', not '%s'", i, code, err.msg, refusals[i].names);
 		assert_null(plan);
 		gguf_close(gguf);
 	}

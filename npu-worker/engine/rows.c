@@ -1,6 +1,7 @@
 /* What is done to each row between two matrix products. A row is touched by one thread at a time,
  * and every function here is the same for a row whatever the others are. */
 #include "npu-worker/engine/engine_private.h"
+#include "npu-worker/engine/hooks.h"
 
 #include <float.h>
 #include <math.h>

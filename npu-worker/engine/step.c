@@ -1,6 +1,7 @@
 /* One step: the layers' matrix products over all rows, and between them the work of rows.c and
  * attend.c. */
 #include "npu-worker/engine/engine_private.h"
+#include "npu-worker/engine/hooks.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -4,6 +4,7 @@
 
 #include "base/f16.h"
 #include "base/fmath.h"
+#include "npu-worker/engine/hooks.h"
 #include "npu-worker/kernels/attention.h"
 #include "npu-worker/kernels/forms.h"
 #include "npu-worker/kernels/layout.h"

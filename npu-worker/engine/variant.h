@@ -4,6 +4,7 @@
  * and these primitives the other ("bat"). */
 #pragma once
 #include "npu-worker/engine/engine.h"
+#include "npu-worker/engine/hooks.h"
 
 enum variant_primitive {
 	/* A product's columns are cut into ranges, each a chain of its own; their number depends on

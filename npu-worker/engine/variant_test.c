@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "npu-worker/engine/hooks.h"
 #include "npu-worker/engine/model_file_test.h"
 #include "npu-worker/engine/variant.h"
 #include "npu-worker/kernels/attention.h"

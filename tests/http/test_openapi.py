@@ -13,7 +13,7 @@ import schemathesis
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
 
-from test_gateway import gateway_with
+from echo_gateway import gateway_with
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = 200 if os.environ.get("LOCKSTEP_LONG") else 12

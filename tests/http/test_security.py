@@ -16,7 +16,7 @@ import time
 import pytest
 
 from api import together
-from test_gateway import Gateway, events_of, gateway_with, read_events, read_until, until, whole_stream
+from echo_gateway import Gateway, events_of, gateway_with, read_events, read_until, until, whole_stream
 from test_http_layer import BUILD, echo_with
 
 ALICE, BOB, ROOT = "alice-key-0123456789", "bob-key-0123456789", "root-key-0123456789"

@@ -13,7 +13,7 @@ import pytest
 from api import until, user
 from clients import PARIS, QUESTION, STORY
 from pipeline import pipeline_with
-from test_gateway import gateway_with
+from echo_gateway import gateway_with
 from test_security import ALICE, BOB, bearer, keys, second_gateway  # noqa: F401
 
 GREEDY = {"temperature": 0}
