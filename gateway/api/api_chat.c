@@ -132,6 +132,25 @@ static enum svc_code tool_calls_read(struct gw_reading *reading, size_t index, j
 	return SVC_OK;
 }
 
+/* What no template shows: without it the conversation would be another one. Clients write null for
+ * what a message hasn't. */
+static enum svc_code unseen_refuse(struct gw_reading *reading, size_t index, const json_t *message)
+{
+	static const struct {
+		const char *name, *remedy;
+	} members[] = {{"function_call", "use tool_calls, and role tool for what it gave back"},
+		       {"audio", "this server reads text only"}};
+	for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+		const json_t *value = json_object_get(message, members[i].name);
+		struct place place = place_of(index, members[i].name);
+		if (value && !json_is_null(value))
+			return svc_fail_param(reading->err, SVC_UNSUPPORTED, place.text,
+					      "%s is not supported: %s", place.text,
+					      members[i].remedy);
+	}
+	return SVC_OK;
+}
+
 static enum svc_code message_read(struct gw_reading *reading, size_t index, json_t *message)
 {
 	static const char *const strings[] = {"name", "tool_call_id"};
@@ -152,7 +171,9 @@ static enum svc_code message_read(struct gw_reading *reading, size_t index, json
 		if (value && !json_is_null(value) && !json_is_string(value))
 			return gw_wrong(reading, place.text, "%s must be a string", place.text);
 	}
-	enum svc_code code = content_read(reading, index, message);
+	enum svc_code code = unseen_refuse(reading, index, message);
+	if (code == SVC_OK)
+		code = content_read(reading, index, message);
 	return code == SVC_OK ? tool_calls_read(reading, index, message) : code;
 }
 

@@ -299,6 +299,25 @@ static void null_means_absent(void **state)
 	gw_request_free(r);
 }
 
+/* Of what would be refused, too: clients send it for all that they know. */
+static void what_asks_for_nothing_is_accepted(void **state)
+{
+	(void)state;
+	static const char *const chats[] = {
+		CHAT(",\"functions\":[],\"function_call\":null,\"audio\":null,\"prediction\":null"),
+		CHAT(",\"functions\":null,\"function_call\":\"\",\"use_beam_search\":false"),
+		"{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\",\"function_call\":null,"
+		"\"audio\":null,\"refusal\":null,\"tool_calls\":null}]}",
+	};
+	for (size_t i = 0; i < sizeof chats / sizeof *chats; i++) {
+		struct gw_request *r = accept(GW_CHAT, chats[i]);
+		assert_false(r->calls);
+		assert_null(strstr(r->chat.ptr, "\"tools\""));
+		gw_request_free(r);
+	}
+	gw_request_free(accept(GW_COMPLETIONS, PROMPT(",\"suffix\":\"\"")));
+}
+
 static void numbers(void **state)
 {
 	(void)state;
@@ -410,6 +429,7 @@ int main(void)
 		cmocka_unit_test(a_cut_body_is_refused_wherever_it_is_cut),
 		cmocka_unit_test(defaults),
 		cmocka_unit_test(null_means_absent),
+		cmocka_unit_test(what_asks_for_nothing_is_accepted),
 		cmocka_unit_test(numbers),
 		cmocka_unit_test(prompts),
 		cmocka_unit_test(conversations),
