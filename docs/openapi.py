@@ -94,7 +94,7 @@ def operation(summary, answer, error=ERROR, body=None, stream=None, statuses=(40
     content = {kind: {"schema": answer}}
     if stream:
         content[stream] = {"schema": TEXT}
-    refused = {str(status): {"description": "docs/api.md, Errors", "content": {JSON: {"schema": error}}} for status in (401, 403, *statuses)}
+    refused = {str(status): {"description": "docs/errors.md", "content": {JSON: {"schema": error}}} for status in (401, 403, *statuses)}
     made = {"summary": summary, "responses": {"200": {"description": summary, "content": content}, **refused}}
     if body:
         made["requestBody"] = {"required": True, "content": {JSON: {"schema": body}}}

@@ -1,5 +1,5 @@
-"""docs/api.md and docs/openapi.json name every parameter of the gateway's table, with its range and default, every error code
-with its status, and no other; docs/surfaces.md every member of the other forms."""
+"""docs/api.md and docs/openapi.json name every parameter of the gateway's table, with its range and default, and no other;
+docs/surfaces.md every member of the other forms; docs/errors.md every error code with its status and what to do."""
 
 import json
 import pathlib
@@ -87,6 +87,27 @@ def test_the_machines_document_has_the_same_ranges():
     assert compared > 25
 
 
+@pytest.mark.parametrize("kind, first", [("IGNORED", "Accepted without effect:"), ("REFUSED", "Refused by name")])
+def test_what_is_ignored_or_refused_is_said(kind, first):
+    names = set(re.findall(rf'\b{kind}\(\s*"(\w+)"', table()))
+    # What stands in brackets is what to use instead.
+    sentence = re.sub(r"\([^)]*\)", "", re.search(rf"^{first}(.*?)\.\s", section("Parameters"), re.S | re.M)[1])
+    assert len(names) > 5 and set(re.findall(r"`(\w+)`", sentence)) == names
+
+
+LIMITS = [("stop", "GW_STOPS_MAX", "at most {},"), ("stop", "GW_STOP_BYTES_MAX", "1 to {} bytes"), ("stop_token_ids", "GW_STOP_IDS_MAX", "at most {} "),
+          ("logit_bias", "GW_BIASES_MAX", "at most {} "), ("messages", "GW_MESSAGES_MAX", "1 to {} "), ("input", "GW_INPUTS_MAX", "at most {} "),
+          ("tools", "GW_TOOLS_MAX", "at most {} ")]
+
+
+@pytest.mark.parametrize("name, constant, words", LIMITS)
+def test_limits_of_counts_are_the_codes(name, constant, words):
+    headers = source("gateway/api/api_request.h") + source("gateway/tools.h")
+    value = re.search(rf"#define {constant}\s+(\d+)u\b", headers)[1]
+    cell, = (cells[1] for own, cells in rows(section("Parameters")) if name in own)
+    assert words.format(value) in cell
+
+
 def sent_codes():
     """{code: statuses} of everything that can stand in an error object."""
     codes = {}
@@ -103,19 +124,31 @@ def sent_codes():
 def test_every_error_code_is_documented_with_its_status():
     codes, documented = sent_codes(), {}
     assert len(codes) > 40 and codes["request_too_large"] == {413}
-    for line in section("Errors").splitlines():
-        match = re.match(r"\| (\d{3}) \| ([^|]+) \|", line)
+    for line in source("docs/errors.md").splitlines():
+        match = re.match(r"\| (\d{3}) \| ([^|]+) \| ([^|]{10,}) \|", line)
         for name in re.findall(r"`(\w+)`", match[2]) if match else []:
+            assert name not in documented or name == "not_found", name
             documented.setdefault(name, set()).add(int(match[1]))
     assert documented == codes
 
 
-@pytest.mark.parametrize("name, members", [("gateway/api/api_anthropic.c", "gw_anthropic_members"),
-                                           ("gateway/api/api_ollama.c", "gw_ollama_options"),
-                                           ("gateway/api/api_responses.c", "gw_responses_members")])
-def test_the_other_forms_members_are_documented(name, members):
-    own = re.search(rf"{members}\[\w+\] = \{{(.*?)\n\}};", source(name), re.S)[1]
-    names = re.findall(r'\{"(\w+)",', own)
-    assert len(names) > 15
-    known = set(re.findall(r"[`.](\w+)", source("docs/surfaces.md")))
-    assert [each for each in names if each not in known] == []
+# Of docs/surfaces.md, the names that a form refuses: rows that say so, or its sentence.
+FORMS = [("gateway/api/api_anthropic.c", "gw_anthropic_members", "Anthropic"), ("gateway/api/api_ollama.c", "gw_ollama_options", "Ollama"),
+         ("gateway/api/api_ollama.c", "chat_members", "Ollama"), ("gateway/api/api_ollama.c", "generate_members", "Ollama"),
+         ("gateway/api/api_ollama.c", "embed_members", "Ollama"), ("gateway/api/api_responses.c", "gw_responses_members", "OpenAI's responses")]
+
+
+def refused_in(text):
+    listed = re.findall(r"^\| (`.*`) \| refused \|$", text, re.M) + re.findall(r"Refused: (.*?)\.\s", text)
+    return set(re.findall(r"`(\w+)`", " ".join(listed)))
+
+
+@pytest.mark.parametrize("name, members, title", FORMS, ids=[each[1] for each in FORMS])
+def test_the_other_forms_members_are_documented(name, members, title):
+    own = re.search(rf"{members}\[\w*\] = \{{(.*?)\n\}};", source(name), re.S)[1]
+    found = re.findall(r'\{"(\w+)",\s*(?:NULL|"\w+"),\s*(NULL|")', own)
+    text = re.search(rf"## {title}[^\n]*\n(.*?)(?:\n## |\Z)", source("docs/surfaces.md"), re.S)[1]
+    assert len(found) >= 6 and len(found) == own.count("{")
+    assert {each for each, _ in found} - set(re.findall(r"[`.](\w+)", text)) == set()
+    refused = {each for each, remedy in found if remedy != "NULL"}
+    assert refused <= refused_in(text) and not refused_in(text) & {each for each, _ in found} - refused
