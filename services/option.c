@@ -367,6 +367,15 @@ void opt_exchange(struct opt_set *set, struct opt_set *other, const struct opt_e
 	}
 }
 
+static bool has_option(const struct opt_source *source, const char *name)
+{
+	for (size_t t = 0; t < 3 && source->tables[t]; t++)
+		for (const struct opt *opt = source->tables[t]; opt->name; opt++)
+			if (strcmp(opt->name, name) == 0)
+				return true;
+	return false;
+}
+
 void opt_print_help(const struct opt_source *source, FILE *out)
 {
 	fprintf(out, "%s: %s\n\n", source->program, source->summary);
@@ -376,17 +385,19 @@ void opt_print_help(const struct opt_source *source, FILE *out)
 			const char *const kinds[] = {" TEXT", " N", " X", "", " "};
 			snprintf(left, sizeof left, "--%s%s%s", opt->name, kinds[opt->kind],
 				 opt->kind == OPT_CHOICE ? opt->choices : "");
-			fprintf(out, "  %-34s %s%s%s%s\n", left, opt->help,
+			fprintf(out, "  %-33s  %s%s%s%s\n", left, opt->help,
 				*opt->fallback ? " [" : "", opt->fallback,
 				*opt->fallback ? "]" : "");
 		}
-	fprintf(out, "  %-34s %s\n", "--check", "check the options and exit");
-	fprintf(out, "  %-34s %s\n", "--print-config",
+	fprintf(out, "  %-33s  %s\n", "--check", "check the options and exit");
+	fprintf(out, "  %-33s  %s\n", "--print-config",
 		"print every option, its value and where it came from");
-	fprintf(out, "  %-34s %s\n", "--version, --help", "");
-	fprintf(out, "\nEach option is also the variable LOCKSTEP_NAME (upper case, - becomes _) "
-		     "and a line \"name = value\" in "
-		     "the file given by --config.\n");
+	fprintf(out, "  %-33s  %s\n", "--version, --help", "print the version, or this, and exit");
+	fprintf(out,
+		"\nEach option is also the variable LOCKSTEP_NAME (upper case, - becomes _)%s.\n",
+		has_option(source, "config")
+			? " and a line \"name = value\" in the file given by --config"
+			: "");
 }
 
 void opt_print_config(const struct opt_set *set, FILE *out)

@@ -247,6 +247,7 @@ static void actions_are_told(void **state)
 	assert_non_null(strstr(text, "slots = 12  # flag"));
 	assert_non_null(strstr(text, "ratio = 0.5  # default"));
 	assert_non_null(strstr(text, "--log-level error|warn|info|debug"));
+	assert_non_null(strstr(text, "in the file given by --config.\n"));
 	free(text);
 	opt_free(set);
 	assert_null(opt_free(NULL));

@@ -21,19 +21,45 @@ def help_of(*words):
     return done.stdout
 
 
-def options(text):
-    """(flag, what it does) of a --help's lines; a line that is indented further goes on."""
-    found = []
-    for line in text.splitlines():
+class Help:
+    """A --help taken apart: how it is called, what it does, its verbs, its options (with the lines that go on), and other text."""
+
+    def __init__(self, text):
+        first, *lines = text.splitlines()
+        self.calls, self.summary, self.verbs, self.options, self.text = [], "", [], [], []
+        if first.startswith("usage: "):
+            self.calls = [first[7:]] + [line.strip() for line in lines if re.match(r" +lockstep ", line)]
+            lines = [line for line in lines if not re.match(r" +lockstep ", line)]
+        else:
+            call, self.summary = first.split(": ", 1)
+            self.calls = [call]
+        for line in lines:
+            self.take(line)
+
+    def take(self, line):
         if match := re.match(r"  (-\S.*?)(?:  +(.*))?$", line):
-            found.append([match[1], match[2] or ""])
-        elif found and re.match(r" {8,}\S", line):
-            found[-1][1] += " " + line.strip()
-    return found
+            self.options.append([match[1], match[2] or ""])
+        elif match := re.match(r"  ([a-z][a-z-]*(?: \S+)*?)  +(.*)$", line):
+            self.verbs.append((match[1], match[2]))
+        elif self.options and re.match(r" {8,}\S", line):
+            self.options[-1][1] += " " + line.strip()
+        else:
+            self.text.append(line)
+
+    def paragraphs(self):
+        parts = re.split(r"\n{2,}", "\n".join(self.text).strip())
+        # What holds for all commands is said once.
+        return [part.replace("\n", " ") for part in parts if part and not part.startswith("Each option is also")]
+
+    def print(self):
+        """Everything but the summary, in roff."""
+        calls = "".join(f".PP\n.B {escape(re.sub(' +', ' ', call))}\n" for call in self.calls)
+        verbs = "".join(f".TP\n.B {escape(name)}\n{escape(what)}\n" for name, what in self.verbs)
+        return calls + "".join(f".PP\n{escape(part)}\n" for part in self.paragraphs()) + verbs + option_list(self.options)
 
 
-def option_list(text):
-    return "".join(f".TP\n.B {escape(flag)}\n{escape(what.strip() or 'see the documentation')}\n" for flag, what in options(text))
+def option_list(options):
+    return "".join(f".TP\n.B {escape(flag)}\n{escape(what.strip() or 'see the documentation')}\n" for flag, what in options)
 
 
 def head(name, summary, version):
@@ -47,22 +73,22 @@ def tail(name):
 
 
 def process_page(folder, name, version):
-    text = help_of(str(folder / name), "--help")
-    summary = text.splitlines()[0].split(": ", 1)[1]
-    return (head(name, summary, version) + f".SH SYNOPSIS\n.B {escape(name)}\n[\\fIoptions\\fR]\n.SH DESCRIPTION\n"
+    own = Help(help_of(str(folder / name), "--help"))
+    return (head(name, own.summary, version) + f".SH SYNOPSIS\n.B {escape(name)}\n[\\fIoptions\\fR]\n.SH DESCRIPTION\n"
             "One process of a Lockstep pipeline. Each option can also stand in the environment as LOCKSTEP_NAME, or in a file\n"
-            f"of lines \"name = value\".\n.SH OPTIONS\n{option_list(text)}" + tail(name))
+            f"of lines \"name = value\".\n.SH OPTIONS\n{option_list(own.options)}" + tail(name))
 
 
 def command_page(folder, version):
     program = str(folder / "lockstep")
-    commands = re.findall(r"^  ([a-z][a-z-]*) +(.*)$", help_of(program, "--help"), re.M)
     page = head("lockstep", "a language-model server as a pipeline of processes", version)
     page += ".SH SYNOPSIS\n.B lockstep\n\\fIcommand\\fR [\\fIoptions\\fR]\n.SH COMMANDS\n"
-    for name, summary in commands:
-        page += f".SS {escape(name)}\n{escape(summary[:1].upper() + summary[1:])}.\n"
-        done = subprocess.run([program, name, "--help"], capture_output=True, text=True, timeout=30)
-        page += option_list(done.stdout)
+    page += "Each option can also stand in the environment as LOCKSTEP_NAME (upper case, \\- becomes _).\n"
+    for name, summary in Help(help_of(program, "--help")).verbs:
+        own = Help(help_of(program, name, "--help"))
+        page += f".SS {escape(name)}\n{escape(summary[:1].upper() + summary[1:])}.\n{own.print()}"
+        for verb, _ in own.verbs if not own.options else ():
+            page += f".SS {escape(name)} {escape(verb)}\n{Help(help_of(program, name, verb, '--help')).print()}"
     return page + tail("lockstep")
 
 
