@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -74,10 +75,9 @@ void gw_access_look(struct gateway *gateway)
 }
 
 /* "Authorization: Bearer KEY" as OpenAI's clients send it, "X-Api-Key: KEY" as Anthropic's do. */
-static struct span key_given(struct gw_http_exchange *exchange)
+static struct span key_given(const struct gw_http_request *request)
 {
 	static const char bearer[] = "bearer ";
-	const struct gw_http_request *request = gw_http_exchange_request(exchange);
 	struct span field = gw_http_field_find(request, "authorization");
 	const size_t len = sizeof bearer - 1;
 	if (field.len > len && gw_http_same((struct span){field.ptr, len}, bearer)) {
@@ -96,7 +96,7 @@ enum svc_code gw_who_read(const struct gateway *gateway, struct gw_http_exchange
 	*ret_who = (struct gw_who){0};
 	if (!gateway->keys)
 		return SVC_OK;
-	struct span given = key_given(exchange);
+	struct span given = key_given(gw_http_exchange_request(exchange));
 	if (given.len == 0)
 		return svc_fail(err, SVC_UNAUTHORIZED, __func__,
 				"this server needs an API key: Authorization: Bearer KEY, or "
@@ -106,6 +106,33 @@ enum svc_code gw_who_read(const struct gateway *gateway, struct gw_http_exchange
 		return svc_fail(err, SVC_UNAUTHORIZED, __func__, "that API key is not valid here");
 	ret_who->account = gw_account_of(&gateway->svc->run, ret_who->key->name);
 	return SVC_OK;
+}
+
+/* Out of the fields of a reply, each a line that ends with CRLF. */
+static struct span request_id_find(struct span fields)
+{
+	static const char name[] = GW_REQUEST_ID ": ";
+	const size_t len = sizeof name - 1;
+	const char *end;
+	while (fields.len && (end = memchr(fields.ptr, '\r', fields.len))) {
+		size_t line = (size_t)(end - fields.ptr), used = line + 2;
+		if (line > len && memcmp(fields.ptr, name, len) == 0)
+			return (struct span){fields.ptr + len, line - len};
+		fields = (struct span){fields.ptr + used, fields.len - used};
+	}
+	return span_of("-");
+}
+
+void gw_access_note(const struct gateway *gateway, const struct gw_http_answered *answered)
+{
+	const struct gw_http_request *request = answered->request;
+	struct span id = request_id_find(answered->fields), given = key_given(request);
+	const struct gw_api_key *key =
+		gateway->keys && given.len ? gw_keys_find(gateway->keys, given) : NULL;
+	log_info("access: %s %.*s %.*s %d, %" PRIu64 " bytes in %.3f s, key %s, id %.*s",
+		 answered->address, (int)request->method.len, request->method.ptr,
+		 (int)request->path.len, request->path.ptr, answered->status, answered->bytes,
+		 (double)answered->us / 1e6, key ? key->name : "-", (int)id.len, id.ptr);
 }
 
 bool gw_access_refuse(const struct gateway *gateway, struct gw_http_exchange *exchange)

@@ -190,7 +190,7 @@ static void request_id_add(struct gateway *gateway, struct gw_http_exchange *exc
 	else
 		snprintf(id, sizeof id, "req-%" PRIx64 "-%" PRIx64, gateway->svc->run.number,
 			 ++gateway->n_requests);
-	gw_http_reply_field(exchange, "X-Request-Id", id);
+	gw_http_reply_field(exchange, GW_REQUEST_ID, id);
 }
 
 static void on_head(void *context, struct gw_http_exchange *exchange)
@@ -217,15 +217,11 @@ static void on_gone(void *context, struct gw_http_exchange *exchange)
 	svc_hint_flush(gateway->svc);
 }
 
-/* One line for each answer. Paths hold nothing of what was asked; the query is left out. */
 static void on_answered(void *context, const struct gw_http_answered *answered)
 {
 	const struct gateway *gateway = context;
 	if (gateway->access_log)
-		log_info("access: %s %.*s %.*s %d, %" PRIu64 " bytes in %.3f s", answered->address,
-			 (int)answered->request->method.len, answered->request->method.ptr,
-			 (int)answered->request->path.len, answered->request->path.ptr,
-			 answered->status, answered->bytes, (double)answered->us / 1e6);
+		gw_access_note(gateway, answered);
 }
 
 static bool on_pass(void *context, struct gw_http_exchange *exchange)

@@ -55,6 +55,7 @@ static void answered_note(struct gw_http_conn *conn, int status)
 	const struct gw_http_answered answered = {
 		.request = conn->exchange.request,
 		.address = conn->address_text,
+		.fields = {conn->exchange.fields.ptr, conn->exchange.fields.len},
 		.status = status,
 		.bytes = conn->written_bytes - conn->exchange.written_before,
 		.us = (uint64_t)spent.tv_sec * 1000000u + (uint64_t)spent.tv_usec,

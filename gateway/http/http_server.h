@@ -37,9 +37,10 @@ struct gw_tls;
 struct gw_http_answered {
 	const struct gw_http_request *request; /* its body is gone */
 	const char *address;
-	int status;	/* 499: the client went away before */
-	uint64_t bytes; /* of the reply, given to the connection so far */
-	uint64_t us;	/* from the end of its head to the reply's end */
+	struct span fields; /* of the reply's header: those of gw_http_reply_field, as text */
+	int status;	    /* 499: the client went away before */
+	uint64_t bytes;	    /* of the reply, given to the connection so far */
+	uint64_t us;	    /* from the end of its head to the reply's end */
 };
 
 struct gw_http_handler {

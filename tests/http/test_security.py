@@ -352,4 +352,23 @@ def test_requests_are_listed_and_cancelled_by_those_whose_they_are(keys):
         assert b'"code":"cancelled"' in read_until(stream, b"\r\n0\r\n\r\n")
         assert listed(ROOT) == []
         stream.close()
-        assert re.search(r"access: 127.0.0.1 POST /v1/completions 200, \d+ bytes in \d", server.read_log())
+
+
+def test_the_access_log(keys):
+    """Who asked what, when, with which result; a client's own id is the one that it has in its logs. Nothing of the query."""
+    with gateway_with("--api-keys", keys, "--access-log", step_us=20000) as server:
+        _, fields, _ = server.request("POST", "/v1/completions?prompt=private", BODY, bearer(ALICE))
+        server.request("POST", "/v1/completions", {**BODY, "n": 0}, {"X-Api-Key": BOB, "X-Request-Id": 'bob "7"'.replace(" ", "_")})
+        server.request("GET", "/metrics", None, bearer("no-such-key-at-all"))
+        stream = server.open_stream("/v1/completions", {**bearer(ROOT), "X-Request-Id": "gone-1"}, prompt="x" * 200, stream=True)
+        read_events(stream, 1)
+        stream.close()
+        until(lambda: "gone-1" in server.read_log())
+        lines = [json.loads(line) for line in server.read_log().splitlines() if '"access: ' in line]
+        assert all(line["level"] == "info" and line["ts"] for line in lines)
+        found = [re.fullmatch(r"access: 127\.0\.0\.1 (\w+) (\S+) (\d+), (\d+) bytes in \d+\.\d{3} s, key (\S+), id (\S+)", line["msg"])
+                 for line in lines if "/ready" not in line["msg"]]
+        assert [match.group(1, 2, 3, 5, 6) for match in found] == [
+            ("POST", "/v1/completions", "200", "alice", fields["X-Request-Id"]), ("POST", "/v1/completions", "400", "bob", 'bob_"7"'),
+            ("GET", "/metrics", "401", "-", found[2][6]), ("POST", "/v1/completions", "499", "root", "gone-1")]
+        assert all(int(match[4]) > 0 for match in found) and "private" not in server.read_log()
