@@ -229,57 +229,97 @@ int verify_diverge(int argc, char **argv)
 	return code ? cli_fail(&err) : verify_is_same(&d) ? VERIFY_SAME : VERIFY_DIFFERENT;
 }
 
-/* One rung: n forced tokens, the first `depth` layers (0: all). */
-struct rung {
-	uint32_t n, depth;
-	struct vfy_divergence d;
-};
-
-static void print_rung(const struct rung *rung)
+static void print_rung(const struct verify_rung *rung)
 {
 	char place[128] = "", depth[16] = "all";
 	if (rung->depth)
 		snprintf(depth, sizeof depth, "%" PRIu32, rung->depth);
 	if (rung->d.verdict.first.found)
 		vfy_place_text(&rung->d.verdict.first.record, place);
-	printf("  %7" PRIu32 " %6s   %-9s %s\n", rung->n, depth,
+	printf("  %7" PRIu32 " %6s   %s%s%s\n", rung->n, depth,
 	       !rung->d.valid		  ? "FAIL"
 	       : verify_is_same(&rung->d) ? "identical"
 					  : "DIFFERENT",
-	       place);
+	       *place ? " " : "", place);
 }
 
-static json_t *rung_json(const struct rung *rung)
+static json_t *rung_json(const struct verify_rung *rung)
 {
 	return json_pack("{s:I, s:I, s:o}", "tokens", (json_int_t)rung->n, "depth",
 			 (json_int_t)rung->depth, "divergence", verify_divergence_json(&rung->d));
 }
 
+enum { DEPTHS = 4, MAX_CONTEXTS = 14 }; /* 1, 2, 4, ... 4096, and one that is no power of 2 */
+struct ladder {
+	bool prints; /* each rung as it is reached */
+	uint32_t n;
+	struct verify_rung rungs[DEPTHS * MAX_CONTEXTS];
+};
+
 /* Context 1, 2, 4, ... n; in each depth 1, 2, 3 and all; on to the end, so that what differs only
  * further out is seen, too. */
-static enum svc_code climb(struct vfy_duel *duel, const struct duel_job *job, json_t *list,
-			   bool *ret_same, struct svc_err *err)
+static enum svc_code climb(struct vfy_duel *duel, const struct duel_job *job, struct ladder *ladder,
+			   struct svc_err *err)
 {
-	static const uint32_t depths[] = {1, 2, 3, 0};
+	static const uint32_t depths[DEPTHS] = {1, 2, 3, 0};
 	uint32_t most = job->sides.duel.n_forced;
-	*ret_same = true;
 	for (uint32_t n = 1;; n = 2 * n < most ? 2 * n : most) {
-		for (unsigned i = 0; i < sizeof depths / sizeof depths[0]; i++) {
+		for (unsigned i = 0; i < DEPTHS; i++) {
 			struct vfy_match_options rung_match = job->match;
-			struct rung rung = {.n = n, .depth = depths[i]};
+			struct verify_rung *rung = &ladder->rungs[ladder->n];
+			*rung = (struct verify_rung){.n = n, .depth = depths[i]};
 			rung_match.depth = depths[i];
-			enum svc_code code = vfy_duel_run(duel, NULL, n, &rung_match, &rung.d, err);
+			enum svc_code code =
+				vfy_duel_run(duel, NULL, n, &rung_match, &rung->d, err);
 			if (code)
 				return code;
-			*ret_same &= verify_is_same(&rung.d);
-			if (list)
-				json_array_append_new(list, rung_json(&rung));
-			else
-				print_rung(&rung);
+			ladder->n++;
+			if (ladder->prints)
+				print_rung(rung);
 		}
 		if (n == most)
 			return SVC_OK;
 	}
+}
+
+static bool is_same_everywhere(const struct ladder *ladder)
+{
+	bool same = true;
+	for (uint32_t i = 0; i < ladder->n; i++)
+		same &= verify_is_same(&ladder->rungs[i].d);
+	return same;
+}
+
+static enum svc_code show_ladder(const struct opt_set *options, const struct ladder *ladder,
+				 struct svc_err *err)
+{
+	const char *html = opt_string(options, "html");
+	json_t *list = ladder->prints ? NULL : json_array();
+	for (uint32_t i = 0; i < ladder->n && list; i++)
+		json_array_append_new(list, rung_json(&ladder->rungs[i]));
+	if (list)
+		verify_print_json(list);
+	return *html ? verify_page_ladder(html, ladder->rungs, ladder->n, err) : SVC_OK;
+}
+
+static enum svc_code run_ladder(const struct opt_set *options, struct ladder *ladder,
+				struct svc_err *err)
+{
+	struct duel_job job = {0};
+	struct vfy_duel *duel = NULL;
+	if (*opt_string(options, "reference"))
+		return svc_fail_param(err, SVC_USAGE, "reference",
+				      "--reference is for lockstep verify diverge");
+	enum svc_code code = read_job(options, &job, err);
+	code = code ? code : vfy_duel_open(&job.sides.duel, &duel, err);
+	ladder->prints = !opt_bool(options, "json");
+	if (!code && ladder->prints)
+		printf("  %7s %6s\n", "tokens", "layers");
+	code = code ? code : climb(duel, &job, ladder, err);
+	code = code ? code : show_ladder(options, ladder, err);
+	vfy_duel_close(duel);
+	verify_free_sides(&job.sides);
+	return code;
 }
 
 int verify_ladder(int argc, char **argv)
@@ -291,27 +331,14 @@ int verify_ladder(int argc, char **argv)
 		false};
 	struct opt_set *options = NULL;
 	struct svc_err err = {0};
-	struct duel_job job = {0};
-	struct vfy_duel *duel = NULL;
-	bool same = false;
 	int status;
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
-	json_t *list = opt_bool(options, "json") ? json_array() : NULL;
-	enum svc_code code = *opt_string(options, "reference") || *opt_string(options, "html")
-				     ? svc_fail_param(&err, SVC_USAGE, "reference",
-						      "--reference and --html are for lockstep "
-						      "verify diverge")
-				     : read_job(options, &job, &err);
-	code = code ? code : vfy_duel_open(&job.sides.duel, &duel, &err);
-	if (!code && !list)
-		printf("  %7s %6s\n", "tokens", "layers");
-	code = code ? code : climb(duel, &job, list, &same, &err);
-	if (!code && list)
-		verify_print_json(json_incref(list));
-	json_decref(list);
-	vfy_duel_close(duel);
-	verify_free_sides(&job.sides);
+	struct ladder *ladder = calloc(1, sizeof *ladder);
+	enum svc_code code = ladder ? run_ladder(options, ladder, &err)
+				    : svc_fail_errno(&err, __func__, "no memory for the ladder");
+	bool same = ladder && is_same_everywhere(ladder);
+	free(ladder);
 	opt_free(options);
 	return code ? cli_fail(&err) : same ? VERIFY_SAME : VERIFY_DIFFERENT;
 }

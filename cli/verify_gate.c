@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/verify.h"
+#include "cli/verify_pages.h"
 #include "cli/verify_side.h"
 #include "model/folder.h"
 #include "model/gguf.h"
@@ -24,6 +25,7 @@ static const struct opt gate_options[] = {
 	{"neighbours", OPT_INT, "0", 0, 0, NULL, "none here"},
 	{"any-model", OPT_BOOL, "false", 0, 0, NULL,
 	 "don't hold the model file's SHA-256 against the reference's"},
+	{"html", OPT_STRING, "", 0, 0, NULL, "write a page with plots to this file, too"},
 	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
 	{0},
 };
@@ -208,6 +210,21 @@ static enum svc_code execute(struct gate_run *run, struct svc_err *err)
 	return code ? code : vfy_gate_run(&job, &run->result, err);
 }
 
+static enum svc_code show(const struct gate_run *run, struct svc_err *err)
+{
+	static const char *const verbs[] = {"greedy", "same-prefix", "attribution"};
+	const char *html = opt_string(run->options, "html");
+	json_t *json = run_json(run);
+	enum svc_code code =
+		*html ? verify_page_gate(html, verbs[run->kind], json, &run->result, err) : SVC_OK;
+	if (opt_bool(run->options, "json"))
+		verify_print_json(json_incref(json));
+	else
+		print_run(run);
+	json_decref(json);
+	return code;
+}
+
 static int run_gate(enum gate_kind kind, const struct opt_source *source, int argc, char **argv)
 {
 	struct gate_run run = {.kind = kind};
@@ -220,10 +237,7 @@ static int run_gate(enum gate_kind kind, const struct opt_source *source, int ar
 	enum svc_code code = execute(&run, &err);
 	if (!code) {
 		judge(&run);
-		if (opt_bool(options, "json"))
-			verify_print_json(run_json(&run));
-		else
-			print_run(&run);
+		code = show(&run, &err);
 	}
 	vfy_gate_result_free(&run.result);
 	vfy_reference_close(run.reference);

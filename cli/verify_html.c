@@ -165,7 +165,9 @@ static double sum_of(const struct html_bar *bar)
 
 static void put_legend(struct buf *page, const char *const *series)
 {
-	for (int s = 0, x = LABEL; s < HTML_MAX_SERIES && series[s]; s++) {
+	for (int s = 0, x = LABEL; s < HTML_MAX_SERIES; s++) {
+		if (!series[s])
+			continue;
 		buf_print(page,
 			  "<rect x=\"%d\" y=\"4\" width=\"12\" height=\"12\" fill=\"%s\"/><text "
 			  "x=\"%d\" y=\"15\">",
@@ -183,16 +185,16 @@ static void put_bar(struct buf *page, const struct html_bars *bars, uint32_t i, 
 	buf_print(page, "<text x=\"%d\" y=\"%.0f\" text-anchor=\"end\">", LABEL - 8, top + 15);
 	escape(page, bar->label);
 	buf_print(page, "</text>\n");
-	for (int s = 0; s < HTML_MAX_SERIES && bars->series[s]; s++) {
+	for (int s = 0; s < HTML_MAX_SERIES; s++) {
 		double width = whole > 0 ? bar->counts[s] / whole * BAR : 0;
-		if (!(width > 0))
+		if (!bars->series[s] || !(width > 0))
 			continue;
 		buf_print(page,
 			  "<rect x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" height=\"%d\" "
 			  "fill=\"%s\"><title>",
 			  x, top + 3, width, ROW - 6, SERIES[s]);
 		escape(page, bars->series[s]);
-		buf_print(page, ": %.0f</title></rect>\n", bar->counts[s]);
+		buf_print(page, ": %.6g</title></rect>\n", bar->counts[s]);
 		x += width;
 	}
 	if (!bar->note)
@@ -233,6 +235,14 @@ static void put_colour(struct buf *page, double value)
 	buf_print(page, "#%02x%02x%02x", (unsigned)mix[0], (unsigned)mix[1], (unsigned)mix[2]);
 }
 
+static void put_column(struct buf *page, const struct html_grid *g, uint32_t col)
+{
+	if (g->col_labels)
+		escape(page, g->col_labels[col]);
+	else
+		buf_print(page, "%" PRIu32, col);
+}
+
 static void put_cell(struct buf *page, const struct html_grid *g, uint32_t row, uint32_t col)
 {
 	double value = g->values[(size_t)row * g->cols + col];
@@ -249,8 +259,9 @@ static void put_cell(struct buf *page, const struct html_grid *g, uint32_t row, 
 	}
 	buf_print(page, "><title>");
 	escape(page, g->labels[row]);
-	buf_print(page, ", %s %" PRIu32 ": %s%.3g</title></rect>\n", g->col_name, col,
-		  value > 0 ? "" : "identical, ", value);
+	buf_print(page, ", %s ", g->col_name);
+	put_column(page, g, col);
+	buf_print(page, ": %s%.3g</title></rect>\n", value > 0 ? "" : "identical, ", value);
 }
 
 static void put_scale(struct buf *page, uint32_t top)
@@ -282,10 +293,13 @@ void html_grid(struct html *html, const struct html_grid *g)
 		  width, width, height);
 	buf_print(page, "<text x=\"%d\" y=\"15\" text-anchor=\"end\">%s</text>\n", LABEL - 8,
 		  g->col_name);
-	for (uint32_t col = 0; col < g->cols; col++)
-		if (col % 5 == 0 || g->cols <= 12)
-			buf_print(page, "<text x=\"%" PRIu32 "\" y=\"15\">%" PRIu32 "</text>\n",
-				  LABEL + col * CELL + 2, col);
+	for (uint32_t col = 0; col < g->cols; col++) {
+		if (col % 5 != 0 && g->cols > 12)
+			continue;
+		buf_print(page, "<text x=\"%" PRIu32 "\" y=\"15\">", LABEL + col * CELL + 2);
+		put_column(page, g, col);
+		buf_print(page, "</text>\n");
+	}
 	for (uint32_t row = 0; row < g->rows; row++) {
 		buf_print(page, "<text x=\"%d\" y=\"%" PRIu32 "\" text-anchor=\"end\">", LABEL - 8,
 			  (row + 1) * CELL + 14);
@@ -296,6 +310,107 @@ void html_grid(struct html *html, const struct html_grid *g)
 	}
 	put_scale(page, (g->rows + 2) * CELL - 8);
 	buf_print(page, "</svg></div>\n");
+}
+
+/* ---- points */
+
+enum { LEFT = 80, TOP = 28, ACROSS = 860, DOWN = 240, FOOT = 22, MAX_TICKS = 10 };
+
+/* What the axes span: x from 0 to right, y from 10^low to 10^high. */
+struct span_of_points {
+	double right;
+	int low, high;
+};
+
+static struct span_of_points span_of_points(const struct html_points *p)
+{
+	struct span_of_points span = {.right = 1, .low = 0, .high = 1};
+	bool any = false;
+	for (uint32_t i = 0; i < p->n; i++) {
+		double y = p->points[i].y;
+		span.right = fmax(span.right, p->points[i].x);
+		if (!isfinite(y) || !(y > 0))
+			continue;
+		int below = (int)floor(log10(y));
+		span.low = any && span.low < below ? span.low : below;
+		span.high = any && span.high > below ? span.high : below + 1;
+		any = true;
+	}
+	span.high = span.high > span.low ? span.high : span.low + 1;
+	return span;
+}
+
+/* 1, 2 or 5 times a power of ten, so that there are few ticks. */
+static double tick_of(double right)
+{
+	double tick = 1;
+	for (int i = 0; right / tick > MAX_TICKS; i++)
+		tick *= i % 3 == 1 ? 2.5 : 2;
+	return tick;
+}
+
+static double y_place(const struct span_of_points *span, double y)
+{
+	double share = isfinite(y) ? (log10(y) - span->low) / (span->high - span->low) : 1;
+	return !(y > 0) && !isnan(y) ? TOP + DOWN + FOOT
+				     : TOP + DOWN * (1 - fmin(fmax(share, 0), 1));
+}
+
+static void put_rule(struct buf *page, double y)
+{
+	buf_print(page,
+		  "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/><text "
+		  "x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
+		  LEFT, LEFT + ACROSS, y, y, LEFT - 8, y + 4);
+}
+
+static void put_axes(struct buf *page, const struct html_points *p,
+		     const struct span_of_points *span)
+{
+	int step = (span->high - span->low + MAX_TICKS - 1) / MAX_TICKS;
+	for (int d = span->low; d <= span->high; d += step) {
+		put_rule(page,
+			 TOP + DOWN * (1 - (double)(d - span->low) / (span->high - span->low)));
+		buf_print(page, "1e%d</text>\n", d);
+	}
+	put_rule(page, TOP + DOWN + FOOT);
+	buf_print(page, "0</text>\n");
+	double tick = tick_of(span->right);
+	for (int i = 0; i * tick <= span->right; i++)
+		buf_print(page, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.0f</text>\n",
+			  LEFT + i * tick / span->right * ACROSS, TOP + DOWN + FOOT + 18, i * tick);
+	buf_print(page, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">", LEFT + ACROSS,
+		  TOP + DOWN + FOOT + 34);
+	escape(page, p->x_name);
+	buf_print(page, "</text>\n<text x=\"4\" y=\"15\">");
+	escape(page, p->y_name);
+	buf_print(page, "</text>\n");
+}
+
+static void put_point(struct buf *page, const struct html_points *p,
+		      const struct span_of_points *span, const struct html_point *point)
+{
+	buf_print(page,
+		  "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\" "
+		  "fill-opacity=\".75\"><title>",
+		  LEFT + point->x / span->right * ACROSS, y_place(span, point->y),
+		  SERIES[point->series]);
+	escape(page, p->series[point->series]);
+	buf_print(page, ", %.6g: %.4g</title></circle>\n", point->x, point->y);
+}
+
+void html_points(struct html *html, const struct html_points *p)
+{
+	struct buf *page = &html->page;
+	struct span_of_points span = span_of_points(p);
+	int width = LEFT + ACROSS + 10, height = TOP + DOWN + FOOT + 40;
+	buf_print(page, "<svg role=\"img\" width=\"%d\" viewBox=\"0 0 %d %d\">\n", width, width,
+		  height);
+	put_legend(page, p->series);
+	put_axes(page, p, &span);
+	for (uint32_t i = 0; i < p->n; i++)
+		put_point(page, p, &span, &p->points[i]);
+	buf_print(page, "</svg>\n");
 }
 
 enum svc_code html_end(struct html *html, const char *path, struct svc_err *err)

@@ -26,7 +26,7 @@ struct html_bar {
 	const char *note; /* behind the bar; NULL: none */
 };
 struct html_bars {
-	const char *series[HTML_MAX_SERIES]; /* NULL: no more */
+	const char *series[HTML_MAX_SERIES]; /* NULL: not used */
 	const struct html_bar *bars;
 	uint32_t n;
 	bool shares; /* each bar is as long as the others: its counts are parts of a whole */
@@ -39,8 +39,24 @@ struct html_grid {
 	const char *const *labels; /* [rows] */
 	const double *values;	   /* [rows][cols] */
 	const char *col_name;	   /* "layer" */
+	/* [cols]; NULL: numbers from 0 */
+	const char *const *col_labels;
 };
 void html_grid(struct html *html, const struct html_grid *grid);
+
+/* Points over a linear x and a logarithmic y. 0 has a line of its own at the foot; what isn't
+ * finite stands at the upper edge. */
+struct html_point {
+	double x, y; /* x >= 0 */
+	uint32_t series;
+};
+struct html_points {
+	const char *series[HTML_MAX_SERIES]; /* NULL: not used */
+	const char *x_name, *y_name;
+	const struct html_point *points;
+	uint32_t n;
+};
+void html_points(struct html *html, const struct html_points *points);
 
 /* Writes path (as a new file that takes its name when it is whole) and frees the page; if `begun`
  * failed somewhere for lack of memory, that is said here. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cli/verify_html.h"
+#include "cli/verify_side.h"
 #include "npu-worker/engine/hooks.h"
 
 /* ---- diverge */
@@ -56,7 +57,7 @@ static void draw_grid(struct html *html, const struct verify_grid *grid)
 		memcpy(values + (size_t)rows * cols, grid->values[c], cols * sizeof *values);
 		labels[rows++] = vfy_checkpoint_name(c);
 	}
-	const struct html_grid drawn = {rows, cols, labels, values, "layer"};
+	const struct html_grid drawn = {rows, cols, labels, values, "layer", NULL};
 	html_grid(html, &drawn);
 	free(values);
 }
@@ -74,6 +75,89 @@ enum svc_code verify_page_divergence(const char *path, const json_t *json,
 	draw_grid(&html, grid);
 	html_heading(&html, "All figures");
 	html_json(&html, json);
+	return html_end(&html, path, err);
+}
+
+/* ---- ladder */
+
+/* The largest relative L2 of a rung; negative: its gates failed. What differs has some colour. */
+static double height_of(const struct verify_rung *rung)
+{
+	double far = verify_is_same(&rung->d) ? 0 : 1e-9;
+	for (int c = 0; c < VFY_CHECKPOINT_END; c++) {
+		double l2 = rung->d.verdict.points[c].max_rel_l2;
+		far = fmax(far, isfinite(l2) ? l2 : 1);
+	}
+	return rung->d.valid ? far : -1;
+}
+
+static json_t *rung_row(const struct verify_rung *rung)
+{
+	char place[128] = "";
+	const struct vfy_place *first = &rung->d.verdict.first;
+	if (first->found)
+		vfy_place_text(&first->record, place);
+	return json_pack("{s:I, s:o, s:s, s:s, s:o}", "tokens", (json_int_t)rung->n, "layers",
+			 rung->depth ? json_integer(rung->depth) : json_string("all"), "result",
+			 !rung->d.valid		    ? "FAIL"
+			 : verify_is_same(&rung->d) ? "identical"
+						    : "DIFFERENT",
+			 "first difference", place, "largest relative L2",
+			 json_real(height_of(rung)));
+}
+
+/* The depths of the first context stand in each. */
+static uint32_t count_depths(const struct verify_rung *rungs, uint32_t n)
+{
+	uint32_t cols = 0;
+	while (cols < n && rungs[cols].n == rungs[0].n)
+		cols++;
+	return cols;
+}
+
+enum { MAX_CONTEXTS = 24, MAX_DEPTHS = 8 };
+
+static void draw_ladder(struct html *html, const struct verify_rung *rungs, uint32_t n)
+{
+	char texts[MAX_CONTEXTS + MAX_DEPTHS][16];
+	const char *rows[MAX_CONTEXTS], *columns[MAX_DEPTHS];
+	double values[MAX_CONTEXTS * MAX_DEPTHS];
+	uint32_t cols = count_depths(rungs, n);
+	uint32_t n_rows = cols ? n / cols : 0;
+	if (n_rows > MAX_CONTEXTS || cols > MAX_DEPTHS)
+		return;
+	for (uint32_t i = 0; i < n_rows * cols; i++)
+		values[i] = height_of(&rungs[i]);
+	for (uint32_t i = 0; i < n_rows; i++) {
+		snprintf(texts[i], sizeof texts[i], "%" PRIu32 " token%s", rungs[i * cols].n,
+			 rungs[i * cols].n == 1 ? "" : "s");
+		rows[i] = texts[i];
+	}
+	for (uint32_t i = 0; i < cols; i++) {
+		char *text = texts[MAX_CONTEXTS + i];
+		snprintf(text, sizeof *texts, rungs[i].depth ? "%" PRIu32 : "all", rungs[i].depth);
+		columns[i] = text;
+	}
+	const struct html_grid drawn = {n_rows, cols, rows, values, "layers", columns};
+	html_grid(html, &drawn);
+}
+
+enum svc_code verify_page_ladder(const char *path, const struct verify_rung *rungs, uint32_t n,
+				 struct svc_err *err)
+{
+	struct html html;
+	json_t *list = json_array();
+	for (uint32_t i = 0; i < n; i++)
+		json_array_append_new(list, rung_row(&rungs[i]));
+	html_begin(&html, "Ladder of contexts and depths",
+		   "Two configurations on the same tokens; lockstep verify ladder");
+	html_heading(&html, "Largest relative L2 of each rung");
+	html_note(&html, "Forced tokens downwards, compared layers to the right. An empty square: "
+			 "the same bits; none: a gate failed.");
+	draw_ladder(&html, rungs, n);
+	html_heading(&html, "All rungs");
+	html_json(&html, list);
+	json_decref(list);
 	return html_end(&html, path, err);
 }
 
@@ -140,6 +224,21 @@ static void draw_sources(struct html *html, const struct vfy_sweep *sweep)
 	html_bars(html, &drawn);
 }
 
+/* What a token takes without the repair, with it, and if all of it is done again. */
+static void draw_costs(struct html *html, const struct vfy_sweep *sweep)
+{
+	const double costs[] = {sweep->cost_none, sweep->cost_selective, sweep->cost_full};
+	static const char *const labels[] = {"no replay", "selective repair", "full replay"};
+	char notes[3][32];
+	struct html_bar bars[3];
+	for (int i = 0; i < 3; i++) {
+		snprintf(notes[i], sizeof notes[i], "%.2f ms", 1e3 * costs[i]);
+		bars[i] = (struct html_bar){labels[i], {1e3 * costs[i]}, notes[i]};
+	}
+	const struct html_bars drawn = {{"milliseconds per committed token"}, bars, 3, false};
+	html_bars(html, &drawn);
+}
+
 enum svc_code verify_page_sweep(const char *path, const json_t *json, const struct vfy_sweep *sweep,
 				struct svc_err *err)
 {
@@ -152,6 +251,13 @@ enum svc_code verify_page_sweep(const char *path, const json_t *json, const stru
 			  "Of the elements that differ: which side is nearer to the value in "
 			  "double. That calls neither right.");
 		draw_sources(&html, sweep);
+	}
+	if (sweep->valid && sweep->identical) {
+		html_heading(&html, "What a token costs");
+		html_note(&html,
+			  "Selective repair: only the minimal set is substituted. Times of this "
+			  "run, on this machine, beside what else it did.");
+		draw_costs(&html, sweep);
 	}
 	html_heading(&html, "All figures");
 	html_json(&html, json);

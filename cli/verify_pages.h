@@ -1,10 +1,13 @@
-/* cli/verify_pages.h: the HTML pages of diverge, histogram and sweep (--html FILE). */
+/* cli/verify_pages.h: the HTML pages of diverge, ladder, histogram, sweep, prefill and of the gates
+ * (--html FILE). */
 #pragma once
 #include <jansson.h>
 
 #include "npu-worker/engine/config.h"
+#include "verify/gate.h"
 #include "verify/histogram.h"
 #include "verify/match.h"
+#include "verify/prefill.h"
 #include "verify/sweep.h"
 
 /* Of each checkpoint and layer the largest relative L2 over the positions; negative: no record. */
@@ -28,3 +31,33 @@ SVC_CHECKED enum svc_code verify_page_histogram(const char *path, const char *fa
 						struct svc_err *err);
 SVC_CHECKED enum svc_code verify_page_sweep(const char *path, const json_t *json,
 					    const struct vfy_sweep *sweep, struct svc_err *err);
+
+/* One rung of the ladder: n forced tokens, the first `depth` layers (0: all). */
+struct verify_rung {
+	uint32_t n, depth;
+	struct vfy_divergence d;
+};
+/* In each context all depths, the same ones in the same order. */
+SVC_CHECKED enum svc_code verify_page_ladder(const char *path, const struct verify_rung *rungs,
+					     uint32_t n, struct svc_err *err);
+
+/* What the logits of each position differ by. */
+struct verify_positions {
+	uint32_t n, room;
+	struct verify_position {
+		uint32_t position;
+		double max_abs, relative_l2;
+		bool flips; /* the argmax is another */
+	} * at;		    /* [n], of [room] */
+};
+/* A vfy_match_options.visit function; context is a struct verify_positions whose `at` has room. */
+void verify_positions_visit(void *context, const struct vfy_record *record, const void *a,
+			    const void *b);
+SVC_CHECKED enum svc_code verify_page_prefill(const char *path, const json_t *json,
+					      const struct vfy_prefill_result *result,
+					      const struct verify_positions *positions,
+					      struct svc_err *err);
+/* verb: "greedy", "same-prefix" or "attribution". */
+SVC_CHECKED enum svc_code verify_page_gate(const char *path, const char *verb, const json_t *json,
+					   const struct vfy_gate_result *result,
+					   struct svc_err *err);

@@ -42,6 +42,7 @@ static const struct opt histogram_options[] = {
 
 static const struct opt prefill_options[] = {
 	{"neighbours", OPT_INT, "0", 0, 0, NULL, "none here"},
+	{"html", OPT_STRING, "", 0, 0, NULL, "write a page with plots to this file, too"},
 	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
 	{0},
 };
@@ -198,6 +199,27 @@ int verify_histogram(int argc, char **argv)
 
 /* ---- prefill */
 
+static enum svc_code show_prefill(const struct opt_set *options,
+				  const struct vfy_prefill_result *result,
+				  const struct verify_positions *positions, struct svc_err *err)
+{
+	const char *html = opt_string(options, "html");
+	json_t *root = vfy_verdict_json(&result->verdict);
+	json_object_set_new(root, "seconds_batched", vfy_json_real(result->seconds_batched));
+	json_object_set_new(root, "seconds_single", vfy_json_real(result->seconds_single));
+	enum svc_code code =
+		*html ? verify_page_prefill(html, root, result, positions, err) : SVC_OK;
+	if (opt_bool(options, "json")) {
+		verify_print_json(json_incref(root));
+	} else {
+		vfy_verdict_print(&result->verdict, "batched vs one by one", stdout);
+		printf("%" PRIu32 " positions: %.3f s batched, %.3f s one by one\n",
+		       positions->room, result->seconds_batched, result->seconds_single);
+	}
+	json_decref(root);
+	return code;
+}
+
 int verify_prefill(int argc, char **argv)
 {
 	const struct opt_source source = {"lockstep verify prefill",
@@ -208,6 +230,7 @@ int verify_prefill(int argc, char **argv)
 	struct svc_err err = {0};
 	struct vfy_side side = {0};
 	struct vfy_prefill_result result = {0};
+	struct verify_positions positions = {0};
 	int32_t *prompt = NULL;
 	uint32_t n_prompt = 0;
 	int status;
@@ -217,17 +240,15 @@ int verify_prefill(int argc, char **argv)
 	side.rows = side.config.chunk;
 	if (side.config.ctx == 0)
 		side.config.ctx = n_prompt;
-	code = code ? code : vfy_prefill(&side, prompt, n_prompt, &result, &err);
-	if (!code && opt_bool(options, "json")) {
-		json_t *root = vfy_verdict_json(&result.verdict);
-		json_object_set_new(root, "seconds_batched", vfy_json_real(result.seconds_batched));
-		json_object_set_new(root, "seconds_single", vfy_json_real(result.seconds_single));
-		verify_print_json(root);
-	} else if (!code) {
-		vfy_verdict_print(&result.verdict, "batched vs one by one", stdout);
-		printf("%" PRIu32 " positions: %.3f s batched, %.3f s one by one\n", n_prompt,
-		       result.seconds_batched, result.seconds_single);
-	}
+	positions = (struct verify_positions){.room = n_prompt,
+					      .at = calloc(n_prompt + 1u, sizeof *positions.at)};
+	if (!code && !positions.at)
+		code = svc_fail_errno(&err, __func__, "no memory for the positions");
+	const struct vfy_match_options match = {.visit = verify_positions_visit,
+						.visit_context = &positions};
+	code = code ? code : vfy_prefill(&side, prompt, n_prompt, &match, &result, &err);
+	code = code ? code : show_prefill(options, &result, &positions, &err);
+	free(positions.at);
 	free(prompt);
 	opt_free(options);
 	if (code)

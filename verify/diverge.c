@@ -141,6 +141,11 @@ const struct vfy_rig *vfy_duel_rig(const struct vfy_duel *duel)
 	return duel->a;
 }
 
+const struct vfy_rig *vfy_duel_other_rig(const struct vfy_duel *duel)
+{
+	return duel->b;
+}
+
 const struct vfy_duel_options *vfy_duel_options(const struct vfy_duel *duel)
 {
 	return &duel->options;

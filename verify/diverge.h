@@ -55,8 +55,9 @@ struct vfy_duel *vfy_duel_close(struct vfy_duel *duel);
 /* The forced tokens, [n_forced]. */
 const int32_t *vfy_duel_tokens(const struct vfy_duel *duel);
 
-/* The engine of side A. */
+/* The engines of side A and of side B. */
 const struct vfy_rig *vfy_duel_rig(const struct vfy_duel *duel);
+const struct vfy_rig *vfy_duel_other_rig(const struct vfy_duel *duel);
 const struct vfy_duel_options *vfy_duel_options(const struct vfy_duel *duel);
 
 struct vfy_divergence {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "npu-worker/engine/hooks.h"
+#include "verify/exact_attention.h"
 #include "verify/rig_private.h"
 
 /* What each operator reads. Where a model lacks one of two, the other is meant: the later counts.
@@ -23,6 +24,7 @@ static uint32_t sources_of(enum engine_checkpoint checkpoint, uint32_t layer)
 		{ENGINE_K_NORM, 1u << ENGINE_K_PROJ},
 		{ENGINE_Q_ROPE, 1u << ENGINE_Q_PROJ | 1u << ENGINE_Q_NORM},
 		{ENGINE_K_ROPE, 1u << ENGINE_K_PROJ | 1u << ENGINE_K_NORM},
+		{ENGINE_HEADS, 1u << ENGINE_Q_PROJ | 1u << ENGINE_Q_NORM | 1u << ENGINE_Q_ROPE},
 		{ENGINE_O_PROJ, 1u << ENGINE_HEADS},
 		{ENGINE_POST_ATTN_NORM, 1u << ENGINE_O_PROJ},
 		{ENGINE_FFN_NORM, 1u << ENGINE_AFTER_ATTN},
@@ -170,7 +172,13 @@ static bool activate(const struct vfy_exact *e, const struct vfy_record *record)
 	return true;
 }
 
-static bool evaluate(const struct vfy_exact *e, const struct vfy_record *record)
+static bool attend(struct vfy_exact *e, const struct vfy_record *record)
+{
+	const float *q = latest_input(e);
+	return q && vfy_exact_attention(e, record, q);
+}
+
+static bool evaluate(struct vfy_exact *e, const struct vfy_record *record)
 {
 	switch ((int)e->checkpoint) {
 	case ENGINE_ATTN_NORM:
@@ -184,6 +192,8 @@ static bool evaluate(const struct vfy_exact *e, const struct vfy_record *record)
 	case ENGINE_Q_ROPE:
 	case ENGINE_K_ROPE:
 		return rotate(e, record);
+	case ENGINE_HEADS:
+		return attend(e, record);
 	case ENGINE_ACT:
 		return activate(e, record);
 	case ENGINE_Q_PROJ:

@@ -6,7 +6,8 @@
 #include "verify/rig.h"
 
 struct vfy_exact {
-	const struct vfy_rig *rig; /* of side A; borrowed */
+	/* Of side A, and of side B; borrowed. Their pages hold what both have computed last. */
+	const struct vfy_rig *rig, *other;
 	enum engine_checkpoint checkpoint;
 	uint32_t layer; /* n_layers for what comes after the last */
 	/* What the operator reads: the latest record of each checkpoint, [width]; owned. */

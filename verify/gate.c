@@ -12,9 +12,8 @@ struct judge {
 	const struct vfy_reference *reference;
 	struct vfy_rig *rig;
 	uint32_t n_vocab;
-	float *logits; /* [chunk][n_vocab] */
-	/* Rows that were compared: with the reference, and the source with it and with us. */
-	struct vfy_row_distance *engine, *container, *whole;
+	float *logits;			/* [chunk][n_vocab] */
+	struct vfy_row_distance *whole; /* the source's rows with ours */
 	double *scratch;
 	uint32_t rows;
 	struct vfy_gate_result result;
@@ -62,9 +61,9 @@ struct vfy_fidelity vfy_fidelity_of(const struct vfy_row_distance *distances, ui
 static void take_row(struct judge *j, uint32_t row, const float *logits)
 {
 	const struct vfy_reference *r = j->reference;
-	vfy_row_compare(&r->rows, row, logits, j->n_vocab, &j->engine[j->rows]);
+	vfy_row_compare(&r->rows, row, logits, j->n_vocab, &j->result.engine_rows[j->rows]);
 	if (r->source.n) {
-		vfy_row_compare_rows(&r->source, &r->rows, row, &j->container[j->rows]);
+		vfy_row_compare_rows(&r->source, &r->rows, row, &j->result.container_rows[j->rows]);
 		vfy_row_compare(&r->source, row, logits, j->n_vocab, &j->whole[j->rows]);
 	}
 	j->rows++;
@@ -138,8 +137,8 @@ static enum svc_code run_free(struct judge *j, uint32_t prompt, const int32_t *t
 		int32_t wanted = tokens[length + step], ours = vfy_argmax(j->logits, j->n_vocab);
 		if (ours == wanted)
 			continue;
-		j->result.splits[j->result.n_splits++] =
-			(struct vfy_split){prompt, step, wanted, ours, j->engine[j->rows - 1].gap};
+		j->result.splits[j->result.n_splits++] = (struct vfy_split){
+			prompt, step, wanted, ours, j->result.engine_rows[j->rows - 1].gap};
 		j->result.not_compared += r->steps - 1 - step;
 		break;
 	}
@@ -216,12 +215,13 @@ static enum svc_code open_judge(struct judge *j, struct svc_err *err)
 	if (code)
 		return code;
 	j->logits = malloc((size_t)config.chunk * j->n_vocab * sizeof *j->logits);
-	j->engine = calloc(rows->n + 1u, sizeof *j->engine);
-	j->container = calloc(rows->n + 1u, sizeof *j->container);
 	j->whole = calloc(rows->n + 1u, sizeof *j->whole);
 	j->scratch = calloc(rows->n + 1u, sizeof *j->scratch);
-	j->result.splits = calloc(j->reference->n_prompts, sizeof *j->result.splits);
-	if (j->logits && j->engine && j->container && j->whole && j->scratch && j->result.splits)
+	struct vfy_gate_result *r = &j->result;
+	r->engine_rows = calloc(rows->n + 1u, sizeof *r->engine_rows);
+	r->container_rows = calloc(rows->n + 1u, sizeof *r->container_rows);
+	r->splits = calloc(j->reference->n_prompts, sizeof *r->splits);
+	if (j->logits && j->whole && j->scratch && r->engine_rows && r->container_rows && r->splits)
 		return SVC_OK;
 	(void)!svc_fail_errno(err, __func__, "no memory for rows");
 	return SVC_NO_MEMORY;
@@ -230,8 +230,8 @@ static enum svc_code open_judge(struct judge *j, struct svc_err *err)
 static void summarise(struct judge *j)
 {
 	uint32_t of_source = j->reference->source.n ? j->rows : 0;
-	j->result.engine = vfy_fidelity_of(j->engine, j->rows, j->scratch);
-	j->result.container = vfy_fidelity_of(j->container, of_source, j->scratch);
+	j->result.engine = vfy_fidelity_of(j->result.engine_rows, j->rows, j->scratch);
+	j->result.container = vfy_fidelity_of(j->result.container_rows, of_source, j->scratch);
 	j->result.whole = vfy_fidelity_of(j->whole, of_source, j->scratch);
 }
 
@@ -247,8 +247,6 @@ enum svc_code vfy_gate_run(const struct vfy_gate_job *job, struct vfy_gate_resul
 		summarise(&j);
 	vfy_rig_close(j.rig);
 	free(j.logits);
-	free(j.engine);
-	free(j.container);
 	free(j.whole);
 	free(j.scratch);
 	if (code)
@@ -260,7 +258,8 @@ enum svc_code vfy_gate_run(const struct vfy_gate_job *job, struct vfy_gate_resul
 
 void vfy_gate_result_free(struct vfy_gate_result *result)
 {
+	free(result->engine_rows);
+	free(result->container_rows);
 	free(result->splits);
-	result->splits = NULL;
-	result->n_splits = 0;
+	*result = (struct vfy_gate_result){0};
 }

@@ -32,6 +32,9 @@ struct vfy_split { /* a prompt of the greedy gate whose tokens part from the ref
 };
 
 struct vfy_gate_result {
+	/* Of each row that was compared, in order: reference || ours, and source || reference.
+	 * [engine.rows], [container.rows]; owned. */
+	struct vfy_row_distance *engine_rows, *container_rows;
 	struct vfy_fidelity engine;    /* reference || ours */
 	struct vfy_fidelity container; /* source || reference; rows 0: the file has no source */
 	struct vfy_fidelity whole;     /* source || ours; likewise */

@@ -19,6 +19,7 @@ static enum svc_code run(struct vfy_pass *pass, uint32_t chunk, struct vfy_recor
 }
 
 static enum svc_code compare(struct vfy_pass *pass, uint32_t rows,
+			     const struct vfy_match_options *options,
 			     struct vfy_prefill_result *result, struct svc_err *err)
 {
 	const struct vfy_selection lean = {VFY_LEVEL_LEAN, 0, UINT32_MAX, 0, UINT32_MAX};
@@ -26,7 +27,7 @@ static enum svc_code compare(struct vfy_pass *pass, uint32_t rows,
 	enum svc_code code = run(pass, rows, &batched, &result->seconds_batched, err);
 	code = code ? code : run(pass, 1, &single, &result->seconds_single, err);
 	if (!code) {
-		struct vfy_match match = {.frame = batched};
+		struct vfy_match match = {.options = *options, .frame = batched};
 		code = vfy_match_put(&match, &single, err);
 		code = code ? code : vfy_match_finish(&match, err);
 		result->verdict = match.verdict;
@@ -37,6 +38,7 @@ static enum svc_code compare(struct vfy_pass *pass, uint32_t rows,
 }
 
 enum svc_code vfy_prefill(const struct vfy_side *side, const int32_t *prompt, uint32_t n_prompt,
+			  const struct vfy_match_options *match,
 			  struct vfy_prefill_result *ret_result, struct svc_err *err)
 {
 	struct vfy_prefill_result result = {0};
@@ -54,7 +56,7 @@ enum svc_code vfy_prefill(const struct vfy_side *side, const int32_t *prompt, ui
 	pass.tokens = tokens;
 	if (tokens) {
 		memcpy(tokens, prompt, n_prompt * sizeof *tokens);
-		code = compare(&pass, side->rows, &result, err);
+		code = compare(&pass, side->rows, match, &result, err);
 	} else {
 		code = svc_fail_errno(err, __func__, "no memory for tokens");
 	}

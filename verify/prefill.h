@@ -9,5 +9,5 @@ struct vfy_prefill_result {
 	double seconds_batched, seconds_single;
 };
 SVC_CHECKED enum svc_code vfy_prefill(const struct vfy_side *side, const int32_t *prompt,
-				      uint32_t n_prompt, struct vfy_prefill_result *ret_result,
-				      struct svc_err *err);
+				      uint32_t n_prompt, const struct vfy_match_options *match,
+				      struct vfy_prefill_result *ret_result, struct svc_err *err);

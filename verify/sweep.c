@@ -54,6 +54,7 @@ static enum svc_code test_source(struct sweeper *s, struct vfy_source *source, s
 	side.variant.sites[source->primitive] = 1u << source->checkpoint;
 	side.variant.first_layer = side.variant.last_layer = layer;
 	source->exact = (struct vfy_exact){.rig = vfy_duel_rig(s->duel),
+					   .other = vfy_duel_other_rig(s->duel),
 					   .checkpoint = source->checkpoint,
 					   .layer = layer,
 					   .same_inputs = true};
@@ -63,7 +64,7 @@ static enum svc_code test_source(struct sweeper *s, struct vfy_source *source, s
 	if (!code)
 		code = vfy_exact_finish(&source->exact, err);
 	vfy_exact_free(&source->exact);
-	source->exact.rig = NULL;
+	source->exact.rig = source->exact.other = NULL;
 	if (code)
 		return code;
 	/* Later layers differ in consequence: only the first difference is of this source. */

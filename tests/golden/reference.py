@@ -8,8 +8,8 @@ Run by hand, with torch and transformers installed; needs the model files of dep
 tiny: models of tiny_models.py.  rope: the position tables of each of them.  capture: what
 transformers computes for three positions of two of them, layer by layer (hf_capture.py).  short: per real model 6 prompts, 24 greedy steps each, past end tokens; the logits
 are those of one pass over prompt and answer.  long: 3,000 tokens that SmolLM2 made up, every fourth row of the last
-thousand.  attribution: SmolLM2 converted to 4-bit Q4NX tiles, and beside it the file it was converted from, on the
-tokens of short.  verify/reference.h has the form of the files.  Small forms go to tests/golden/data: of each row the
+thousand.  attribution: per real model its conversion to 4-bit Q4NX tiles, and beside it the file it was converted from,
+on the tokens of short.  verify/reference.h has the form of the files.  Small forms go to tests/golden/data: of each row the
 largest logits (exact float32), their ids, and the log-sum-exp of all; full rows to ~/.cache/lockstep/test-data, where
 `tests/run --long` finds them.
 """
@@ -229,7 +229,7 @@ def main():
             make_short(name, model, about)
         if "long" in wanted:
             make_long(name, model, about)
-        if "attribution" in wanted and name == "smollm2":
+        if "attribution" in wanted:
             make_attribution(name, model)
 
 

@@ -1,9 +1,11 @@
 """`lockstep verify histogram` and `prefill`: in the serving family a batch is the sequence, in bat it isn't."""
+import json
 import re
 import xml.etree.ElementTree
 
 import pytest
 
+import golden
 import tiny_models
 from test_verify import LONG_RUN, model_path, run, verify
 
@@ -100,22 +102,46 @@ def test_sampled_tokens_are_the_same_on_every_path(sampling, tmp_path):
     assert greedy["speculative"]["accepted"] != told["speculative"]["accepted"]  # other tokens
 
 
-def test_pages_need_no_other_file(tmp_path):
-    for name in ("qwen3", "llama3"):
-        tiny_models.make(name, tmp_path / f"{name}.gguf")
-    words = ["--ids", "5,9,2,7", "--tokens", 8]
-    for verb, model, extra in (("histogram", "qwen3", ["--family", "bat16"]), ("diverge", "llama3", []), ("sweep", "llama3", [])):
-        page = tmp_path / f"{verb}.html"
-        done = run(verb, "--model", tmp_path / f"{model}.gguf", *words, *extra, "--html", page, status=None)
-        assert done.returncode in (0, 1), done.stderr
-        text = page.read_text()
-        tree = xml.etree.ElementTree.fromstring(re.search(r"<svg.*?</svg>", text, re.S)[0])
-        assert len(tree.findall("text")) > 4 and "<table>" in text and text.endswith("</body></html>\n")
-        assert not re.search(r"https?://|<script|<link|src=", text)
-    cells = ["".join(e.itertext()) for e in xml.etree.ElementTree.fromstring(
-        re.search(r"<svg.*?</svg>", (tmp_path / "diverge.html").read_text(), re.S)[0]).iter("title")]
-    assert "embed, layer 0: identical, 0" in cells and any(cell.startswith("logits, layer 2: ") for cell in cells)
-    assert "can't write" in run("diverge", "--model", tmp_path / "llama3.gguf", *words, "--html", tmp_path / "no/x", status=74).stderr
+IDS = ["--ids", "5,9,2,7,5,9"]
+FORCED = [*IDS, "--tokens", 8]
+# Verb, model, options, how many plots.
+PAGES = [("histogram", "qwen3", [*FORCED, "--family", "bat16"], 1), ("diverge", "llama3", FORCED, 1), ("sweep", "llama3", FORCED, 2),
+         ("ladder", "llama3", FORCED, 1), ("prefill", "qwen3", [*IDS, "--family", "bat16"], 2),
+         ("same-prefix", "qwen3", [golden.DATA / "tiny-qwen3.npz", "--any-model"], 2)]
+
+
+def plots(page):
+    """Of a page that needs no other file: each plot's tree."""
+    text = page.read_text()
+    assert "<table>" in text and text.endswith("</body></html>\n") and not re.search(r"https?://|<script|<link|src=", text)
+    return [xml.etree.ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.S)]
+
+
+@pytest.mark.parametrize("verb, model, words, count", PAGES, ids=[page[0] for page in PAGES])
+def test_pages_need_no_other_file(verb, model, words, count, tmp_path):
+    path, page = tmp_path / f"{model}.gguf", tmp_path / "page.html"
+    tiny_models.make(model, path)
+    done = run(verb, *words, "--model", path, "--html", page, "--json", status=None)
+    assert done.returncode in (0, 1), done.stderr
+    drawn, told = plots(page), json.loads(done.stdout)
+    assert len(drawn) == count and all(len(plot.findall("text")) > 2 for plot in drawn)
+    titles = [title.text for title in drawn[0].iter("title")]
+    if verb == "diverge":
+        assert "embed, layer 0: identical, 0" in titles and any(title.startswith("logits, layer 2: ") for title in titles)
+    if verb == "sweep":
+        assert len(drawn[1].findall("rect")) == 1 + 3  # legend and costs
+    if verb == "ladder":
+        assert [title.split(":")[0] for title in titles] == [
+            f"{n} token{'s' * (n > 1)}, layers {depth}" for n in (1, 2, 4, 8) for depth in (1, 2, 3, "all")]
+        assert not any("identical" in title for title in titles)
+    if verb == "prefill":  # two points for each of six positions, the largest of which is told
+        points = [float(title.rsplit(": ", 1)[1]) for title in titles if title.startswith("largest")]
+        logits = next(point for point in told["checkpoints"] if point["checkpoint"] == "logits")
+        assert len(titles) == 2 * len(points) == 12 and max(points) == pytest.approx(logits["max_abs"], rel=1e-3)
+    if verb == "same-prefix":
+        rows = [float(title.rsplit(": ", 1)[1]) for title in titles]
+        assert len(rows) == told["engine"]["rows"] and max(rows) == pytest.approx(told["engine"]["kl"]["max"], rel=1e-3)
+    assert "can't write" in run(verb, *words, "--model", path, "--html", tmp_path / "no/x", status=74).stderr
 
 
 def test_batched_prefill_is_n_times_forward():
