@@ -372,6 +372,38 @@ static void a_named_token_is_a_mark(void **state)
 	smp_guides_free(guides);
 }
 
+/* A grammar is compiled once, whoever asks for it; what a sequence uses stays, however many others
+ * come. */
+static void a_grammar_is_compiled_once(void **state)
+{
+	(void)state;
+	struct words words;
+	struct request request;
+	struct smp_guides *guides = NULL;
+	struct gr_guide *first = NULL, *again = NULL, *other = NULL;
+	struct smp_seq *seq;
+	char text[64];
+	words_fill(&words);
+	request_fill(&request, &words.vocab, 32);
+	assert_int_equal(smp_guides_open(&words.vocab, N_VOCAB, &guides, NULL), SVC_OK);
+	request.spec.guides = guides;
+	request.spec.grammar = span_of("root ::= \"a\"+");
+	assert_int_equal(smp_seq_open(&request.spec, &seq, NULL), SVC_OK);
+	assert_int_equal(smp_guides_get(guides, request.spec.grammar, &first, NULL), SVC_OK);
+	for (unsigned i = 0; i < 2 * SMP_GUIDES_KEPT; i++) {
+		snprintf(text, sizeof text, "root ::= \"b\"{%u}", i + 1);
+		assert_int_equal(smp_guides_get(guides, span_of(text), &other, NULL), SVC_OK);
+		assert_ptr_not_equal(other, first);
+		assert_int_equal(smp_guides_get(guides, span_of(text), &again, NULL), SVC_OK);
+		assert_ptr_equal(again, other);
+	}
+	snprintf(text, sizeof text, "root ::= \"a\"+");
+	assert_int_equal(smp_guides_get(guides, span_of(text), &again, NULL), SVC_OK);
+	assert_ptr_equal(again, first);
+	smp_seq_free(seq);
+	smp_guides_free(guides);
+}
+
 /* Counts against counting the text anew. */
 static void counts_are_what_stands_in_the_window(void **state)
 {
@@ -424,6 +456,7 @@ int main(void)
 		cmocka_unit_test(damaged_bodies_are_refused),
 		cmocka_unit_test(works_are_checked),
 		cmocka_unit_test(a_named_token_is_a_mark),
+		cmocka_unit_test(a_grammar_is_compiled_once),
 		cmocka_unit_test(counts_are_what_stands_in_the_window),
 		cmocka_unit_test(philox_known_answers),
 	};

@@ -1,6 +1,7 @@
 """Constrained answers: every form that clients know, checked by jsonschema and re; whoever asks, streams or comes back gets
 the same bytes. OpenAI's client is the oracle of its own forms."""
 
+import functools
 import json
 import re
 import subprocess
@@ -14,6 +15,7 @@ from api import Stream, user
 from pipeline import BUILD, model_path, pipeline_with
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+DEEP = functools.reduce(lambda schema, _: {"type": "array", "items": schema}, range(70), {"type": "null"})
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 120},
@@ -105,7 +107,8 @@ def test_log_probabilities_are_the_models(pipeline):
     ({"response_format": as_format({"properties": {"a": {"not": {}}}})}, "response_format", "/properties/a/not"),
     ({"response_format": {"type": "json_schema"}}, "response_format", "schema"),
     ({"response_format": {"type": "xml"}}, "response_format", "json_object"),
-    ({"response_format": as_format(False)}, "response_format", "no text"),
+    ({"response_format": as_format(False)}, "response_format", "no text"), ({"guided_json": DEEP}, "guided_json", "nested deeper than 64"),
+    ({"guided_json": json.dumps(DEEP)}, "guided_json", "nested deeper than 64"),
     ({"guided_json": "{"}, "guided_json", "not JSON"), ({"guided_json": 5}, "guided_json", "schema"),
     ({"guided_json": {"type": "string", "pattern": "(?=x)"}}, "guided_json", "/pattern"),
     ({"guided_regex": "(a"}, "guided_regex", "byte 3"), ({"guided_choice": []}, "guided_choice", "array"),
