@@ -1,6 +1,7 @@
 /* gateway/api/api_constraint.c: what an answer must be: JSON, JSON of a schema, a match of a
  * regular expression, one of some texts, a text of a grammar. OpenAI's, vLLM's and llama-server's
  * names for it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,8 +36,12 @@ static enum svc_code schema_set(struct gw_reading *reading, const char *name, co
 	json_t *own = NULL;
 	if (json_is_string(value)) {
 		enum svc_code code = gw_json_read(gw_json_span(value), NULL, &own, reading->err);
-		if (code != SVC_OK)
-			return gw_wrong(reading, name, "%s is a string, but not JSON text", name);
+		if (code != SVC_OK) {
+			/* The place is one in that text, not in the body. */
+			svc_err_prefix(reading->err, "%s: the text of a schema", name);
+			snprintf(reading->err->param, sizeof reading->err->param, "%s", name);
+			return code;
+		}
 		value = own;
 	}
 	enum svc_code code = SVC_OK;

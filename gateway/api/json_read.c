@@ -99,8 +99,8 @@ static enum svc_code fail_at(struct span text, size_t at, gw_json_known known, c
 	scan_to(text, at < text.len ? at : text.len, &scan);
 	place_print(place, sizeof place, text, at);
 	const char *param = known && scan.key.ptr ? known(scan.key) : NULL;
-	return svc_fail_param(err, SVC_INVALID, param ? param : "", "JSON body refused: %s, at %s",
-			      what, place);
+	return svc_fail_param(err, SVC_INVALID, param ? param : "", "JSON refused: %s, at %s", what,
+			      place);
 }
 
 enum svc_code gw_json_read(struct span text, gw_json_known known, json_t **ret_json,

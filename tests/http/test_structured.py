@@ -109,7 +109,7 @@ def test_log_probabilities_are_the_models(pipeline):
     ({"response_format": {"type": "xml"}}, "response_format", "json_object"),
     ({"response_format": as_format(False)}, "response_format", "no text"), ({"guided_json": DEEP}, "guided_json", "nested deeper than 64"),
     ({"guided_json": json.dumps(DEEP)}, "guided_json", "nested deeper than 64"),
-    ({"guided_json": "{"}, "guided_json", "not JSON"), ({"guided_json": 5}, "guided_json", "schema"),
+    ({"guided_json": "{"}, "guided_json", "the text of a schema: JSON refused"), ({"guided_json": 5}, "guided_json", "schema"),
     ({"guided_json": {"type": "string", "pattern": "(?=x)"}}, "guided_json", "/pattern"),
     ({"guided_regex": "(a"}, "guided_regex", "byte 3"), ({"guided_choice": []}, "guided_choice", "array"),
     ({"guided_choice": ["a", 5]}, "guided_choice", "strings"), ({"grammar": "root ::= x"}, "grammar", "line 1"),
