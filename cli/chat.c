@@ -17,7 +17,8 @@ static const struct opt talk_options[] = {
 	{"url", OPT_STRING, "", 0, 0, NULL,
 	 "address of the gateway; default http://127.0.0.1:PORT"},
 	{"port", OPT_INT, "8080", 1, 65535, NULL, "port of the gateway on this machine"},
-	{"model", OPT_STRING, "", 0, 0, NULL, "of several; empty: the server's first"},
+	{"model", OPT_STRING, "", 0, 0, NULL,
+	 "a name at the server, of several; empty: its first; no variable"},
 	{"api-key", OPT_STRING, "", 0, 0, NULL, "sent as a bearer token"},
 	{"system", OPT_STRING, "", 0, 0, NULL, "system prompt"},
 	{"raw", OPT_BOOL, "false", 0, 0, NULL, "generate: no chat template, the text as it is"},
@@ -157,6 +158,8 @@ static bool open_talk(struct talk *talk, const char *program, int argc, char **a
 {
 	const struct opt_source source = {program, "asks the server", {talk_options}, true};
 	*talk = (struct talk){0};
+	/* There the variable is the npu-worker's file; here the option is a name at a server. */
+	(void)unsetenv("LOCKSTEP_MODEL");
 	if (!cli_options(&source, argc, argv, &talk->options, ret_status))
 		return false;
 	const char *url = opt_string(talk->options, "url");

@@ -140,6 +140,14 @@ def test_status_is_watched(pipeline):
         assert all(role in seen for role in (b"npu-worker", b"gateway", b"sampler", b"tokenizer", b"keeper"))
 
 
+def test_the_processes_variables_are_not_for_the_client(pipeline):
+    """LOCKSTEP_MODEL is a file of the npu-worker; a shell that starts processes by hand has it, too."""
+    for words in ([], ["--model", pipeline.get("/v1/models").json["data"][0]["id"]]):
+        done = subprocess.run([BUILD / "bin/lockstep", "generate", "--temperature", "0", "--max-tokens", "12", *words, QUESTION], capture_output=True,
+                              text=True, timeout=60, env={**os.environ, "LOCKSTEP_MODEL": "/models/tiny.gguf", "LOCKSTEP_PORT": str(pipeline.port)})
+        assert done.returncode == 0 and done.stdout.strip() == PARIS, done.stderr
+
+
 def test_text_that_is_none(pipeline):
     for words, given in ([], b"caf\xe9"), (["--system", b"caf\xe9", "hello"], b""):
         done = subprocess.run([BUILD / "bin/lockstep", "generate", "--url", pipeline.url, *words], input=given, capture_output=True)
