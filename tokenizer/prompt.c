@@ -1,7 +1,9 @@
 #include "tokenizer/prompt.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "tokenizer/roles.h"
 #include "tokenizer/tool_prompt.h"
 
 static enum svc_code pieces_of(struct prompt *prompt, struct svc_err *err)
@@ -49,8 +51,6 @@ static enum svc_code choose_template(const struct prompt_source *source, const j
 	return SVC_OK;
 }
 
-/* Most templates want the arguments of a tool call as an object, some the string that the API
- * sends. */
 /* A template in the request may know other tools than the model's. */
 static enum vocab_tools tools_of(const struct prompt_source *source, const json_t *chat)
 {
@@ -60,6 +60,8 @@ static enum vocab_tools tools_of(const struct prompt_source *source, const json_
 	return vocab_tools_of((struct span){json_string_value(given), json_string_length(given)});
 }
 
+/* Most templates want the arguments of a tool call as an object, some the string that the API
+ * sends. */
 static enum svc_code render(const struct prompt_source *source, const json_t *chat,
 			    const struct tmpl *tmpl, struct tmpl_output *ret_output,
 			    struct svc_err *err)
@@ -93,6 +95,37 @@ static enum svc_code render(const struct prompt_source *source, const json_t *ch
 	return code;
 }
 
+/* A template may leave out messages of a role that it doesn't know, and the answer would be one to
+ * another conversation. So it is rendered without them: the same text is an error. */
+static enum svc_code left_out_check(const struct prompt_source *source, const json_t *chat,
+				    const struct tmpl *tmpl, const struct tmpl_output *output,
+				    struct svc_err *err)
+{
+	json_t *rest = NULL;
+	size_t first = SIZE_MAX;
+	struct tmpl_output less = {0};
+	struct svc_err own;
+	enum svc_code code =
+		roles_without_unknown(tmpl, json_object_get(chat, "messages"), &rest, &first, err);
+	if (code != SVC_OK || first == SIZE_MAX) {
+		json_decref(rest);
+		return code;
+	}
+	json_t *other = json_copy((json_t *)(uintptr_t)chat);
+	if (json_object_set_new(other, "messages", rest) != 0)
+		code = svc_fail(err, SVC_NO_MEMORY, __func__, "no memory for messages");
+	/* One that can't do without them does show them. */
+	else if (render(source, other, tmpl, &less, &own) == SVC_OK && less.len == output->len &&
+		 memcmp(less.text, output->text, less.len) == 0)
+		code = svc_fail_param(err, SVC_INVALID, "messages",
+				      "messages[%zu].role: this model's chat template leaves out "
+				      "messages of that role; use system, user, assistant or tool",
+				      first);
+	tmpl_output_free(&less);
+	json_decref(other);
+	return code;
+}
+
 enum svc_code prompt_from_chat(const struct prompt_source *source, struct span chat,
 			       struct prompt *ret_prompt, struct svc_err *err)
 {
@@ -106,10 +139,14 @@ enum svc_code prompt_from_chat(const struct prompt_source *source, struct span c
 				"the request's messages can't be read back");
 	}
 	enum svc_code code = choose_template(source, root, &own, &tmpl, err);
+	if (code == SVC_OK)
+		code = roles_rename(tmpl, json_object_get(root, "messages"), err);
 	if (code == SVC_OK && tools_of(source, root) == VOCAB_TOOLS_NONE)
 		code = tool_prompt_add(root, err);
 	if (code == SVC_OK)
 		code = render(source, root, tmpl, &prompt.rendered, err);
+	if (code == SVC_OK)
+		code = left_out_check(source, root, tmpl, &prompt.rendered, err);
 	if (code == SVC_OK)
 		code = pieces_of(&prompt, err);
 	tmpl_free(own);

@@ -50,6 +50,26 @@ def test_a_request_brings_its_own(strict):
     assert whole.text == " Paris."
 
 
+# As several models' do, it shows the roles that it knows and nothing else.
+KNOWN_ROLES = "{% for m in messages %}{% if m.role in ['system', 'user', 'assistant'] %}[{{ m.role }}] {{ m.content }}\n{% endif %}{% endfor %}"
+ANY_ROLE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+DEVELOPER = "{% for m in messages %}{% if m.role == 'developer' %}D: {% endif %}{{ m.content }}\n{% endfor %}"
+
+
+@pytest.mark.parametrize("template, role, prompt", [
+    (KNOWN_ROLES, "developer", "[system] Be terse.\n[user] a\n"), (ANY_ROLE, "developer", "[system] Be terse.\n[user] a\n"),
+    (DEVELOPER, "developer", "D: Be terse.\na\n"), (ANY_ROLE, "narrator", "[narrator] Be terse.\n[user] a\n"), (KNOWN_ROLES, "narrator", None)])
+def test_no_message_is_left_out(strict, template, role, prompt):
+    """What newer clients call developer is system to models that know no such role; a role whose messages wouldn't be seen is refused."""
+    body = {"messages": [{"role": role, "content": "Be terse."}, *user("a")], "chat_template": template}
+    if prompt:
+        assert strict.post("/apply-template", **body)["prompt"] == prompt
+    else:
+        for path in ("/apply-template", CHAT):
+            answer = strict.request("POST", path, body)
+            assert answer.error == (400, "invalid_value", "messages") and "messages[0].role" in answer.json["error"]["message"]
+
+
 HARMFUL = {
     "endless": "{% for i in range(10**9) %}{% for j in range(10**9) %}x{% endfor %}{% endfor %}",
     "no output": "{% for i in range(10**7) %}{% for j in range(10**7) %}{% endfor %}{% endfor %}",
