@@ -12,7 +12,7 @@ static const struct gw_member chat_members[] = {
 	{"options", NULL, NULL},
 	{"keep_alive", NULL, NULL},
 	{"format", NULL, NULL},
-	{"think", NULL, "this server shows no thoughts apart"},
+	{"think", NULL, "what the model thinks is text here; /v1/chat/completions tells it apart"},
 	{"tools", "tools", NULL},
 };
 
@@ -25,7 +25,7 @@ static const struct gw_member generate_members[] = {
 	{"options", NULL, NULL},
 	{"keep_alive", NULL, NULL},
 	{"format", NULL, NULL},
-	{"think", NULL, "this server shows no thoughts apart"},
+	{"think", NULL, "what the model thinks is text here; /v1/chat/completions tells it apart"},
 	{"suffix", NULL, "put the text after the gap into a raw prompt, in the model's own form"},
 	{"images", NULL, "this server reads text only"},
 	{"template", NULL, "the model's own is used; raw leaves it out"},
