@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "tokenizer/prompt.h"
 
 static const struct cli_command verbs[] = {
@@ -38,6 +39,7 @@ const struct opt verify_engine_options[] = {
 	{"ctx", OPT_INT, "0", 0, 1 << 22, NULL, "positions; 0: as many as the tokens need"},
 	{"chunk", OPT_INT, "64", 1, 512, NULL, "prompt positions per step"},
 	{"neighbours", OPT_INT, "0", 0, 63, NULL, "other sequences that share every step"},
+	VERIFY_DEVICE_OPTIONS,
 	{0},
 };
 
@@ -64,6 +66,8 @@ int cli_verify(int argc, char **argv)
 		return verify_usage(stderr);
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
 		return verify_usage(stdout);
+	/* What a device's opening has to tell is for a service's log. */
+	log_set_level(LOG_LEVEL_WARN);
 	for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
 		if (strcmp(argv[1], verbs[i].name) == 0)
 			return verbs[i].run(argc - 1, argv + 1);
@@ -88,6 +92,10 @@ enum svc_code verify_read_config(const struct opt_set *options, struct vfy_confi
 		.ctx = (uint32_t)opt_int(options, "ctx"),
 		.chunk = (uint32_t)opt_int(options, "chunk"),
 		.neighbours = (uint32_t)opt_int(options, "neighbours"),
+		.device = opt_string(options, "device"),
+		.kernels = opt_string(options, "kernels"),
+		.xrt_module = opt_string(options, "xrt-module"),
+		.device_limit_us = (uint64_t)opt_int(options, "device-limit-ms") * 1000,
 	};
 	return SVC_OK;
 }

@@ -96,7 +96,7 @@ int verify_floats(int argc, char **argv)
 
 static const struct opt capture_options[] = {
 	{"tokens", OPT_INT, "32", 0, 1 << 22, NULL, "greedy tokens behind the prompt"},
-	{"level", OPT_CHOICE, "lean", 0, 0, "hash|lean|layers|all", "how much is recorded"},
+	{"level", OPT_CHOICE, "lean", 0, 0, "hash|lean|state|layers|all", "how much is recorded"},
 	{"layers", OPT_STRING, "all", 0, 0, NULL, "layers to record: 3, 0-5 or all"},
 	{"positions", OPT_STRING, "all", 0, 0, NULL, "positions to record: 3, 0-5 or all"},
 	{"all-logits", OPT_BOOL, "false", 0, 0, NULL, "logits of prompt positions, too"},
@@ -208,6 +208,7 @@ static const struct opt replay_options[] = {
 	{"chunk", OPT_INT, "0", 0, 512, NULL, "prompt positions per step; 0: the capture's"},
 	{"answer-chunk", OPT_INT, "1", 1, 512, NULL, "positions behind the prompt per step"},
 	{"neighbours", OPT_INT, "0", 0, 63, NULL, "other sequences that share every step"},
+	VERIFY_DEVICE_OPTIONS,
 	{0},
 };
 

@@ -12,7 +12,8 @@
 
 static const struct opt diverge_options[] = {
 	{"a", OPT_STRING, "family=bat,rows=8", 0, 0, NULL,
-	 "side A, as NAME=VALUE,...: family, isa, model, threads, neighbours, rows"},
+	 "side A, as NAME=VALUE,...: family, isa, model, threads, neighbours, rows, device, "
+	 "kernels"},
 	{"b", OPT_STRING, "family=seq,rows=1", 0, 0, NULL, "side B, the reference, likewise"},
 	{"tokens", OPT_INT, "8", 1, 4096, NULL, "forced tokens: side B's greedy choices"},
 	{"fault", OPT_STRING, "", 0, 0, NULL,
@@ -54,6 +55,9 @@ static void print_trace(const struct vfy_verdict *v)
 
 static void print_divergence(const struct vfy_divergence *d)
 {
+	if (d->on_npu)
+		printf("A on %s, B on %s; compared are records of level %s\n", d->where_a,
+		       d->where_b, vfy_level_name(d->level));
 	print_gate("CONTROL A0_vs_A1", &d->control_a);
 	print_gate("PROBE   A0_vs_A2", &d->probe_a);
 	print_gate("CONTROL B0_vs_B1", &d->control_b);
@@ -92,7 +96,8 @@ json_t *verify_divergence_json(const struct vfy_divergence *d)
 						 (json_int_t)d->rest.part, "element",
 						 (json_int_t)d->rest.element)
 				     : json_null();
-	return json_pack("{s:o, s:o, s:o, s:o, s:s, s:o, s:o}", "CONTROL A0_vs_A1",
+	return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:o}", "a", d->where_a, "b",
+			 d->where_b, "level", vfy_level_name(d->level), "CONTROL A0_vs_A1",
 			 gate_json(&d->control_a), "PROBE A0_vs_A2", gate_json(&d->probe_a),
 			 "CONTROL B0_vs_B1", gate_json(&d->control_b), "PROBE B0_vs_B2",
 			 gate_json(&d->probe_b), "result",
@@ -151,7 +156,7 @@ static enum svc_code finish(const struct opt_set *options, json_t *json,
 
 static void print_from_reference(const struct vfy_replay_result *r, bool valid)
 {
-	printf("A: the capture; B: %s on %s\n", r->config.family, r->isa);
+	printf("A: the capture; B: %s on %s\n", r->config.family, r->where);
 	print_gate("CONTROL B0_vs_B1", &r->control);
 	print_gate("PROBE   B0_vs_B2", &r->probe);
 	if (!valid) {

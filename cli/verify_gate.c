@@ -23,6 +23,7 @@ static const struct opt gate_options[] = {
 	{"ctx", OPT_INT, "0", 0, 1 << 22, NULL, "positions; 0: as many as the tokens need"},
 	{"chunk", OPT_INT, "64", 1, 512, NULL, "positions per step"},
 	{"neighbours", OPT_INT, "0", 0, 0, NULL, "none here"},
+	VERIFY_DEVICE_OPTIONS,
 	{"any-model", OPT_BOOL, "false", 0, 0, NULL,
 	 "don't hold the model file's SHA-256 against the reference's"},
 	{"html", OPT_STRING, "", 0, 0, NULL, "write a page with plots to this file, too"},

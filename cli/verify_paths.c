@@ -19,6 +19,7 @@ static const struct opt path_options[] = {
 	{"threads", OPT_INT, "0", 0, 256, NULL, "compute threads; 0: one per core"},
 	{"ctx", OPT_INT, "0", 0, 1 << 22, NULL, "positions; 0: as many as the tokens need"},
 	{"chunk", OPT_INT, "64", 1, 512, NULL, "prompt positions per step"},
+	VERIFY_DEVICE_OPTIONS,
 	{0},
 };
 

@@ -95,6 +95,8 @@ enum svc_code verify_read_side(const char *option, char *text, struct vfy_side *
 		{"family", &c->family, NULL, 0, 0},
 		{"isa", &c->isa, NULL, 0, 0},
 		{"model", &c->model, NULL, 0, 0},
+		{"device", &c->device, NULL, 0, 0},
+		{"kernels", &c->kernels, NULL, 0, 0},
 		{"threads", NULL, &c->threads, 1, 256},
 		{"neighbours", NULL, &c->neighbours, 0, 63},
 		{"rows", NULL, &side->rows, 1, 512},
@@ -102,6 +104,11 @@ enum svc_code verify_read_side(const char *option, char *text, struct vfy_side *
 	};
 	side->rows = 1;
 	enum svc_code code = read_settings(option, text, settings, err);
+	if (!code && strcmp(c->device, "host") != 0 && strcmp(c->device, "xrt") != 0 &&
+	    strcmp(c->device, "auto") != 0)
+		code = svc_fail_param(err, SVC_USAGE, option,
+				      "--%s: device is \"%.20s\"; host or xrt is needed", option,
+				      c->device);
 	if (!code && *text)
 		vfy_side_family(side, c->family);
 	if (c->chunk < side->rows)

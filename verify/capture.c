@@ -24,7 +24,7 @@ static void describe(const struct vfy_capture_job *job, const struct vfy_rig *ri
 		 info->model.low);
 	snprintf(m->model_file, sizeof m->model_file, "%s", slash ? slash + 1 : job->config.model);
 	snprintf(m->family, sizeof m->family, "%s", job->config.family);
-	snprintf(m->isa, sizeof m->isa, "%s", info->isa);
+	snprintf(m->isa, sizeof m->isa, "%s", vfy_rig_where(rig));
 	snprintf(m->build, sizeof m->build, "%s", LOCKSTEP_VERSION);
 	m->n_layers = info->config.n_layers;
 	m->n_vocab = info->config.n_vocab;
@@ -50,7 +50,7 @@ static enum svc_code check_selection(const struct vfy_capture_job *job, const st
 				      "--positions is %" PRIu32 "-%" PRIu32
 				      "; an ascending range is needed",
 				      s->first_position, s->last_position);
-	return SVC_OK;
+	return vfy_check_level(rig, s->level, err);
 }
 
 static enum svc_code emit_to_writer(void *context, struct vfy_recorder *recorder,
@@ -239,7 +239,7 @@ enum svc_code vfy_replay(const struct vfy_replay_job *job, struct vfy_replay_res
 	if (!code)
 		code = run_replay(job, reader, rig, &result, err);
 	if (!code) {
-		result.isa = vfy_rig_info(rig)->isa;
+		snprintf(result.where, sizeof result.where, "%s", vfy_rig_where(rig));
 		*ret_result = result;
 	}
 	vfy_rig_close(rig);

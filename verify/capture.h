@@ -33,7 +33,7 @@ struct vfy_replay_result {
 	struct vfy_gate control, probe; /* if job->gates */
 	struct vfy_verdict verdict;
 	struct vfy_config config; /* as it ran */
-	const char *isa;	  /* the kernels that ran */
+	char where[32];		  /* what computed */
 	uint32_t n_new;
 };
 /* Runs the capture's tokens again, forced. SVC_CONFLICT if the model is another one. */

@@ -105,7 +105,8 @@ enum svc_code vfy_duel_open(const struct vfy_duel_options *options, struct vfy_d
 		return svc_fail_errno(err, __func__, "no memory for tokens");
 	}
 	memcpy(tokens, options->prompt, options->n_prompt * sizeof *tokens);
-	enum svc_code code = vfy_rig_open(&options->a.config, &duel->a, err);
+	enum svc_code code = vfy_check_devices(&options->a.config, &options->b.config, err);
+	code = code ? code : vfy_rig_open(&options->a.config, &duel->a, err);
 	code = code ? code : vfy_rig_open(&options->b.config, &duel->b, err);
 	code = code ? code : check_shapes(duel, err);
 	code = code ? code : make_states(duel, err);
@@ -282,10 +283,17 @@ enum svc_code vfy_duel_run(struct vfy_duel *duel, const struct vfy_side *side_a,
 			   const struct vfy_match_options *match,
 			   struct vfy_divergence *ret_divergence, struct svc_err *err)
 {
-	const struct vfy_selection every = {VFY_LEVEL_ALL, 0, UINT32_MAX, 0, UINT32_MAX};
+	/* Of whole layers there is what they leave behind. */
+	bool whole = vfy_rig_is_whole(duel->a) || vfy_rig_is_whole(duel->b);
+	const struct vfy_selection every = {whole ? VFY_LEVEL_STATE : VFY_LEVEL_ALL, 0, UINT32_MAX,
+					    0, UINT32_MAX};
 	struct vfy_recorder records_a = {.selection = every}, records_b = {.selection = every};
 	struct vfy_gate gates_a[2], gates_b[2];
-	struct vfy_divergence d = {0};
+	struct vfy_divergence d = {.level = every.level,
+				   .on_npu =
+					   vfy_rig_is_on_npu(duel->a) || vfy_rig_is_on_npu(duel->b),
+				   .where_a = vfy_rig_where(duel->a),
+				   .where_b = vfy_rig_where(duel->b)};
 	struct one_pass a = {.rig = duel->a,
 			     .state = duel->state_a,
 			     .side = side_a ? side_a : &duel->options.a,

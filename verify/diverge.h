@@ -47,7 +47,7 @@ struct vfy_duel_options {
 	uint32_t n_prompt;
 	uint32_t n_forced; /* b's greedy choices from there */
 };
-/* SVC_CONFLICT if the models' shapes differ. */
+/* SVC_CONFLICT if the models' shapes differ; SVC_USAGE if both sides want the NPU. */
 SVC_CHECKED enum svc_code vfy_duel_open(const struct vfy_duel_options *options,
 					struct vfy_duel **ret_duel, struct svc_err *err);
 /* NULL is fine. Returns NULL. */
@@ -64,8 +64,11 @@ struct vfy_divergence {
 	struct vfy_gate control_a, probe_a, control_b, probe_b;
 	bool valid; /* all gates hold; without it the rest says nothing */
 	struct vfy_verdict verdict;
-	struct vfy_rest rest;	     /* KV of the prompt after the passes */
-	double seconds_a, seconds_b; /* without probes */
+	struct vfy_rest rest;	       /* KV of the prompt after the passes */
+	double seconds_a, seconds_b;   /* without probes */
+	enum vfy_level level;	       /* of what was compared */
+	bool on_npu;		       /* one of the sides */
+	const char *where_a, *where_b; /* as vfy_rig_where; the duel's */
 };
 /* CONTROL: twice without probes; PROBE: with them; of both sides, the outputs are identical. Only
  * then the sides are compared. n_forced: 1 .. the duel's. side_a: another than the duel's a may be

@@ -184,7 +184,8 @@ static enum svc_code tell(struct teller *t, enum vfy_path path, struct svc_err *
 static enum svc_code open_engines(struct teller *t, struct svc_err *err)
 {
 	const struct vfy_side *side = &t->job->side, *other = t->job->ordinary;
-	enum svc_code code = vfy_rig_open(&side->config, &t->rig, err);
+	enum svc_code code = other ? vfy_check_devices(&side->config, &other->config, err) : SVC_OK;
+	code = code ? code : vfy_rig_open(&side->config, &t->rig, err);
 	if (!code && other)
 		code = vfy_rig_open(&other->config, &t->other, err);
 	if (code)

@@ -186,7 +186,7 @@ static enum svc_code read_root(const json_t *root, struct vfy_manifest *m, struc
 	if (json_integer_value(version) != VFY_CAPTURE_VERSION)
 		return bad_field("version", "1: another build made it", err);
 	if (!level || !vfy_level_parse(level, &m->selection.level))
-		return bad_field("level", "hash, lean, layers or all", err);
+		return bad_field("level", "hash, lean, state, layers or all", err);
 	const struct text_field of_model[] = {
 		{"xxh3_128", m->model_hash, sizeof m->model_hash},
 		{"file", m->model_file, sizeof m->model_file},

@@ -68,10 +68,38 @@ static uint32_t logits_wanted(const struct vfy_pass *pass, uint32_t pos, uint32_
 	return pos + n <= first ? 0 : pos >= first ? n : pos + n - first;
 }
 
+enum svc_code vfy_check_level(const struct vfy_rig *rig, enum vfy_level level, struct svc_err *err)
+{
+	if (!vfy_rig_is_whole(rig) || !vfy_level_probes(level))
+		return SVC_OK;
+	return svc_fail_param(
+		err, SVC_UNSUPPORTED, "level",
+		"level %s looks into the layers, which this NPU computes all at once: "
+		"the levels hash, lean and state (keys and values of every layer) "
+		"need nothing of theirs; or take --kernels with products alone",
+		vfy_level_name(level));
+}
+
+static enum svc_code check_hooks(const struct vfy_pass *pass, struct svc_err *err)
+{
+	const struct engine_hooks *hooks = pass->hooks;
+	if (vfy_rig_is_whole(pass->rig) && hooks && (hooks->seed || hooks->variant))
+		return svc_fail_param(
+			err, SVC_UNSUPPORTED, "fault",
+			"an NPU that computes all layers at once takes no fault and no "
+			"other arithmetic inside of them; rope, weight and kv faults it "
+			"does");
+	return pass->recorder ? vfy_check_level(pass->rig, pass->recorder->selection.level, err)
+			      : SVC_OK;
+}
+
 static enum svc_code open_runner(const struct vfy_pass *pass, struct runner *r, struct svc_err *err)
 {
 	r->pass = pass;
 	r->info = vfy_rig_info(pass->rig);
+	enum svc_code code = check_hooks(pass, err);
+	if (code)
+		return code;
 	uint32_t fed = vfy_pass_fed(pass);
 	if (pass->n_prompt == 0 || fed > r->info->ctx)
 		return svc_fail_param(
@@ -133,8 +161,32 @@ static void add_record(const struct runner *r, struct vfy_record head, const voi
 	    !vfy_selects(&recorder->selection, head.checkpoint, head.layer, head.position))
 		return;
 	head.step = recorder->step;
-	head.bytes = head.rows * head.cols * (head.type == VFY_RECORD_F32 ? 4 : 1);
+	static const uint32_t element[VFY_RECORD_TYPE_COUNT] = {4, 2, 1};
+	head.bytes = head.rows * head.cols * element[head.type];
 	vfy_recorder_add(recorder, &head, data);
+}
+
+/* Where no probe sees them written. */
+static void add_kv(const struct runner *r, uint32_t position)
+{
+	const struct model_config *c = &r->info->config;
+	uint8_t vector[KERNELS_MAX_HEAD_DIM * 4];
+	for (uint32_t layer = 0; layer < c->n_layers; layer++) {
+		for (uint32_t part = 0; part < 2 * c->n_kv_heads; part++) {
+			vfy_rig_read_kv(r->pass->rig, position, layer, part, vector);
+			add_record(r,
+				   (struct vfy_record){.position = position,
+						       .layer = layer,
+						       .checkpoint = ENGINE_KV_WRITE,
+						       .part = part,
+						       .type = vfy_rig_kv_bytes(r->pass->rig) == 2
+								       ? VFY_RECORD_F16
+								       : VFY_RECORD_F32,
+						       .rows = 1,
+						       .cols = c->head_dim},
+				   vector);
+		}
+	}
 }
 
 static void add_tables(const struct runner *r, uint32_t position)
@@ -222,6 +274,8 @@ static enum svc_code take_step(struct runner *r, uint32_t pos, uint32_t n, uint3
 					  .rows = 1,
 					  .cols = sizeof r->state};
 		add_record(r, head, &r->state);
+		if (pass->recorder && pass->recorder->selection.level == VFY_LEVEL_STATE)
+			add_kv(r, position);
 		add_tables(r, position);
 	}
 	for (uint32_t i = 0; i < n_logits; i++)

@@ -51,6 +51,10 @@ SVC_CHECKED enum svc_code vfy_hash_state(const struct vfy_rig *rig, uint32_t pos
 					 struct vfy_hash128 *state, struct svc_err *err);
 struct vfy_hash128 vfy_hash_logits(const float *logits, uint32_t n);
 
+/* SVC_UNSUPPORTED: an NPU computes all layers at once, and the level would look into them. */
+SVC_CHECKED enum svc_code vfy_check_level(const struct vfy_rig *rig, enum vfy_level level,
+					  struct svc_err *err);
+
 /* The positions that a pass feeds. */
 uint32_t vfy_pass_fed(const struct vfy_pass *pass);
 

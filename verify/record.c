@@ -48,7 +48,7 @@ bool vfy_record_array(const struct vfy_record *record, const void *data,
 	return true;
 }
 
-static const char *const LEVELS[VFY_LEVEL_COUNT] = {"hash", "lean", "layers", "all"};
+static const char *const LEVELS[VFY_LEVEL_COUNT] = {"hash", "lean", "state", "layers", "all"};
 
 const char *vfy_level_name(enum vfy_level level)
 {
@@ -82,8 +82,9 @@ static enum vfy_level level_of(uint32_t checkpoint)
 	case VFY_ROPE_TABLE:
 	case VFY_LOGITS:
 		return VFY_LEVEL_LEAN;
-	case ENGINE_EMBED:
 	case ENGINE_KV_WRITE:
+		return VFY_LEVEL_STATE;
+	case ENGINE_EMBED:
 	case ENGINE_AFTER_ATTN:
 	case ENGINE_AFTER_FFN:
 	case ENGINE_FINAL_NORM:

@@ -46,7 +46,14 @@ int vfy_record_order(const struct vfy_record *a, const struct vfy_record *b);
 bool vfy_record_array(const struct vfy_record *record, const void *data,
 		      struct vfy_array *ret_array);
 
-enum vfy_level { VFY_LEVEL_HASH, VFY_LEVEL_LEAN, VFY_LEVEL_LAYERS, VFY_LEVEL_ALL, VFY_LEVEL_COUNT };
+enum vfy_level {
+	VFY_LEVEL_HASH,
+	VFY_LEVEL_LEAN,
+	VFY_LEVEL_STATE, /* the last for which what is left behind by a step is enough */
+	VFY_LEVEL_LAYERS,
+	VFY_LEVEL_ALL,
+	VFY_LEVEL_COUNT
+};
 const char *vfy_level_name(enum vfy_level level);
 bool vfy_level_parse(const char *name, enum vfy_level *ret_level);
 

@@ -39,7 +39,8 @@ static enum svc_code pack_model(struct vfy_rig *rig, struct svc_err *err)
 	if (!code)
 		code = pool_open(rig->config.threads, &pool, err);
 	if (!code) {
-		rig->region = aligned_alloc(64, (rig->plan->total_bytes + 63) / 64 * 64);
+		rig->region_bytes = rig->plan->total_bytes;
+		rig->region = vfy_rig_memory(&rig->region_bytes);
 		if (!rig->region)
 			code = svc_fail_errno(err, __func__, "no memory for the weights");
 	}
@@ -85,7 +86,7 @@ static enum svc_code make_memory(struct vfy_rig *rig, struct svc_err *err)
 	rig->k_tile = kernels_k_tile_bytes(kv, info->config.head_dim);
 	rig->v_tile = kernels_v_tile_bytes(kv, info->config.head_dim);
 	rig->pages_bytes = n_pages * info->page_bytes;
-	rig->pages = aligned_alloc(64, rig->pages_bytes);
+	rig->pages = vfy_rig_memory(&rig->pages_bytes);
 	rig->tables = calloc(n_pages, sizeof *rig->tables);
 	rig->seqs = calloc(seqs, sizeof *rig->seqs);
 	rig->neighbour_pos = calloc(seqs, sizeof *rig->neighbour_pos);
@@ -118,6 +119,8 @@ enum svc_code vfy_rig_open(const struct vfy_config *config, struct vfy_rig **ret
 		code = open_engine(rig, err);
 	if (!code)
 		code = make_memory(rig, err);
+	if (!code)
+		code = vfy_rig_open_device(rig, err);
 	if (code)
 		vfy_rig_close(rig);
 	else
@@ -129,6 +132,7 @@ struct vfy_rig *vfy_rig_close(struct vfy_rig *rig)
 {
 	if (!rig)
 		return NULL;
+	vfy_rig_close_device(rig);
 	engine_close(rig->engine);
 	plan_close(rig->plan);
 	free(rig->region);
@@ -178,7 +182,7 @@ enum svc_code vfy_rig_feed(struct vfy_rig *rig, const struct vfy_feed *feed, str
 					   .pages = rig->tables,
 					   .n_pages = rig->pages_each,
 					   .n_logits = feed->n_logits,
-					   .logits = feed->logits,
+					   .logits = rig->logits ? rig->logits : feed->logits,
 					   .logits_stride = info->config.n_vocab};
 	for (uint32_t s = 1; s < n_seqs; s++)
 		feed_neighbour(rig, s);
@@ -191,6 +195,9 @@ enum svc_code vfy_rig_feed(struct vfy_rig *rig, const struct vfy_feed *feed, str
 				"the step of positions %" PRIu32 " to %" PRIu32 " failed: %s",
 				feed->pos, feed->pos + feed->n - 1,
 				svc_code_info(rig->seqs[0].status)->name);
+	if (rig->logits && feed->n_logits)
+		memcpy(feed->logits, rig->logits,
+		       (size_t)feed->n_logits * info->config.n_vocab * sizeof(float));
 	return SVC_OK;
 }
 

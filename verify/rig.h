@@ -19,16 +19,31 @@ struct vfy_config {
 	uint32_t chunk;	     /* positions of a sequence per step, at most */
 	uint32_t neighbours; /* other sequences that share every step, one position each */
 	bool logits_only;    /* KV is never looked at: a family that keeps codes is fine, too */
+	/* "xrt": on an NPU, which this process then owns, with the kernels of this folder; NULL or
+	 * anything else: on the host. */
+	const char *device, *kernels, *xrt_module;
+	uint64_t device_limit_us; /* a dispatch may take */
 };
 
 struct vfy_rig;
 
+/* SVC_NO_DEVICE: why there is no such NPU, and what to do about it. An NPU that fails later ends
+ * the process, as it does a worker (npu-worker/device/products.h). */
 SVC_CHECKED enum svc_code vfy_rig_open(const struct vfy_config *config, struct vfy_rig **ret_rig,
 				       struct svc_err *err);
 /* NULL is fine. Returns NULL. */
 struct vfy_rig *vfy_rig_close(struct vfy_rig *rig);
 const struct engine_info *vfy_rig_info(const struct vfy_rig *rig);
 const struct vfy_config *vfy_rig_config(const struct vfy_rig *rig);
+/* What computes: "avx512", "avx512 and xrt products", "xrt layers". */
+const char *vfy_rig_where(const struct vfy_rig *rig);
+bool vfy_rig_is_on_npu(const struct vfy_rig *rig);
+/* An NPU computes all layers at once: between embedding and logits nothing can be probed, seeded or
+ * varied; what stands in the pages afterwards can be read. */
+bool vfy_rig_is_whole(const struct vfy_rig *rig);
+/* SVC_USAGE: both would own the NPU. */
+SVC_CHECKED enum svc_code vfy_check_devices(const struct vfy_config *a, const struct vfy_config *b,
+					    struct svc_err *err);
 
 /* One engine step for the positions pos .. pos + n - 1 of the rig's one sequence, and its
  * neighbours' next ones. n: at most config.chunk. tokens: [n]. The last n_logits positions' logits

@@ -21,6 +21,12 @@ static enum svc_code check_layer(const struct vfy_rig *rig, uint32_t layer, stru
 	return layer < layers ? SVC_OK : no_such("layer", layer, layers - 1, err);
 }
 
+/* An NPU has seen the region as it was. (Pages are shown to it at each step.) */
+static enum svc_code refresh(struct vfy_rig *rig, struct svc_err *err)
+{
+	return rig->products ? products_refresh(rig->products, err) : SVC_OK;
+}
+
 enum svc_code vfy_rig_flip_rope(struct vfy_rig *rig, uint32_t layer, uint32_t position,
 				uint32_t element, struct svc_err *err)
 {
@@ -35,7 +41,7 @@ enum svc_code vfy_rig_flip_rope(struct vfy_rig *rig, uint32_t layer, uint32_t po
 		return no_such("element", element, 2 * pairs - 1, err);
 	size_t at = (size_t)((const uint8_t *)(row + element) - rig->region);
 	rig->region[at] ^= 1;
-	return SVC_OK;
+	return refresh(rig, err);
 }
 
 const struct plan_part *vfy_rig_matrix(const struct vfy_rig *rig, uint32_t layer,
@@ -74,7 +80,7 @@ enum svc_code vfy_rig_flip_weight(struct vfy_rig *rig, uint32_t layer,
 	if (byte >= stride)
 		return no_such("byte", byte, (uint32_t)stride - 1, err);
 	rig->region[part->offset + tile * stride + byte] ^= 1;
-	return SVC_OK;
+	return refresh(rig, err);
 }
 
 static uint8_t *kv_element(const struct vfy_rig *rig, uint32_t position, uint32_t layer,

@@ -238,6 +238,11 @@ struct layers *layers_close(struct layers *layers)
 	return NULL;
 }
 
+void layers_forget(struct layers *layers)
+{
+	memset(layers->slot_rows, 0, sizeof layers->slot_rows);
+}
+
 struct layers_counts layers_counts(const struct layers *layers)
 {
 	return layers->counts;

@@ -39,6 +39,9 @@ struct layers *layers_close(struct layers *layers);
 SVC_CHECKED enum svc_code layers_run(struct layers *layers, const struct engine_pass *pass,
 				     struct svc_err *err);
 
+/* Position tables that were filled in ahead are out of date. */
+void layers_forget(struct layers *layers);
+
 struct layers_counts {
 	uint64_t passes;
 	uint64_t derived;  /* sets of instruction streams made, not found in the cache */

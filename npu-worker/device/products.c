@@ -293,9 +293,10 @@ static void leave(const struct products *products, const struct svc_err *err)
 {
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	backoff_note(products->options.dir,
-		     (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
-	log_error(err->code, "the NPU failed, this worker leaves: %s", err->msg);
+	if (products->options.dir)
+		backoff_note(products->options.dir,
+			     (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+	log_error(err->code, "the NPU failed, this process leaves: %s", err->msg);
 	_exit(svc_code_info(SVC_DEVICE)->exit_status);
 }
 
@@ -323,6 +324,13 @@ struct engine_executor products_executor(struct products *products)
 {
 	return products->layers ? (struct engine_executor){products, NULL, run_layers}
 				: (struct engine_executor){products, multiply, NULL};
+}
+
+enum svc_code products_refresh(struct products *products, struct svc_err *err)
+{
+	if (products->layers)
+		layers_forget(products->layers);
+	return area_send(&products->weights, 0, products->options.region_bytes, err);
 }
 
 const char *products_no_layers(const struct products *products)

@@ -16,7 +16,7 @@ struct products;
 struct products_options {
 	const char *module, *kernels; /* kernels: the folder of the manifest */
 	const char *family;	      /* that is served */
-	const char *dir;	      /* of the run: failures are noted there */
+	const char *dir;	      /* of the run: failures are noted there; NULL: nowhere */
 	void *region;		      /* packed, page aligned; mapped shared */
 	size_t region_bytes;
 	void *pages, *logits; /* the segments of KV pages and logits, mapped shared and writable */
@@ -38,6 +38,9 @@ struct products *products_close(struct products *products);
  * process with SVC_DEVICE's exit status: nothing that a hung device may still write can be freed.
  */
 struct engine_executor products_executor(struct products *products);
+/* The region was changed in place, as nothing in service does: the device is to see it from now on.
+ */
+SVC_CHECKED enum svc_code products_refresh(struct products *products, struct svc_err *err);
 /* The device reads and writes the shared memory itself, not copies. */
 bool products_in_place(const struct products *products);
 /* Why the folder's layers don't do for this model; "": they do, or there are none. */

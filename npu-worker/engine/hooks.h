@@ -47,6 +47,7 @@ struct engine_record {
 };
 
 struct variant;
+/* Probe, variant and seed: not with an executor of layers. */
 struct engine_hooks {
 	void *context;
 	/* Called from the caller's thread between pieces of work, many times a second. NULL is

@@ -377,6 +377,10 @@ static enum svc_code check_batch(const struct engine *e, const struct engine_bat
 				"a step through %" PRIu32 " layers; the model has %" PRIu32 "%s",
 				batch->n_layers, e->info.config.n_layers,
 				e->executor.layers ? ", which run all at once here" : "");
+	if (e->executor.layers && batch->hooks &&
+	    (batch->hooks->probe || batch->hooks->seed || batch->hooks->variant))
+		return svc_fail(err, SVC_INVALID, __func__,
+				"a step that is looked into; its layers run all at once here");
 	if (batch->hooks && batch->hooks->variant && e->info.family != KERNELS_F32)
 		return svc_fail(err, SVC_INVALID, __func__,
 				"other arithmetic is for the family f32-v1; this one is %s",
@@ -418,7 +422,7 @@ enum svc_code engine_step(struct engine *engine, const struct engine_batch *batc
 	run_rows(&step, rows_embed, step.n_rows);
 	if (fault_hit("engine.embed", "nan"))
 		engine->x[0] = NAN;
-	if (engine->executor.layers && !step_is_probed(&step))
+	if (engine->executor.layers)
 		run_pass(&step);
 	else
 		code = run_layers(&step, err);

@@ -270,6 +270,47 @@ static void only_with_float_activations(void **state)
 	tear_down(&f);
 }
 
+static void never_called(void *context, const struct engine_pass *pass)
+{
+	(void)context;
+	(void)pass;
+	fail_msg("an executor of layers was asked for a step that is looked into");
+}
+
+static void seed_sign(void *context, const struct engine_record *record, float *data)
+{
+	(void)context;
+	(void)record;
+	data[0] = -data[0];
+}
+
+/* Whoever looks must not be shown the host's arithmetic instead. */
+static void layers_at_once_are_not_looked_into(void **state)
+{
+	(void)state;
+	struct fixture f;
+	struct model_file file = model_file_default();
+	struct svc_err err;
+	struct sums sums = {{0}};
+	struct variant none = {.last_layer = UINT32_MAX};
+	const struct engine_executor executor = {.layers = never_called};
+	const struct engine_hooks looks[] = {
+		{.context = &sums, .probe = add_bits}, {.seed = seed_sign}, {.variant = &none}};
+	int32_t token = 1;
+	uint32_t page = 0;
+	struct engine_seq seq = {.tokens = &token, .n_tokens = 1, .pages = &page, .n_pages = 1};
+	set_up(&f, &file, KERNELS_F32);
+	for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+		struct engine_batch batch = {.seqs = &seq, .n_seqs = 1, .hooks = &looks[i]};
+		engine_set_executor(f.engine, &executor);
+		assert_int_equal(engine_step(f.engine, &batch, &err), SVC_INVALID);
+		assert_non_null(strstr(err.msg, "all at once"));
+		engine_set_executor(f.engine, NULL);
+		assert_int_equal(engine_step(f.engine, &batch, &err), SVC_OK);
+	}
+	tear_down(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +320,7 @@ int main(void)
 		cmocka_unit_test(bf16_sums_are_for_several_rows),
 		cmocka_unit_test(attention_without_a_change_is_the_kernels),
 		cmocka_unit_test(only_with_float_activations),
+		cmocka_unit_test(layers_at_once_are_not_looked_into),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -197,7 +197,7 @@ def test_replay_in_another_family_differs(capture):
 def test_sizes_of_levels(tmp_path, capsys):
     """hash is under 1 % of all; lean at most 1 % more than the numbers it holds."""
     sizes, manifests = {}, {}
-    for level in ("hash", "lean", "layers", "all"):
+    for level in ("hash", "lean", "state", "layers", "all"):
         told = verify("capture", tmp_path / level, "--model", model_path(), "--ids", "1,504,3575,282", "--tokens", 12,
                       "--level", level)
         assert told["probe"]["pass"]

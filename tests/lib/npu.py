@@ -16,6 +16,10 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".ca
 MAGIC, WORDS, MAX_TOKENS = 0x504e534c, 12, 64
 WAIT_S = 300  # for what comes within a few seconds: on a busy machine everything takes its time
 pipelines.START_SECONDS = WAIT_S
+LIMIT_MS = 120000  # of a dispatch: a busy machine computes a prompt for some seconds
+# What the default model has.
+SHAPES = [("Q4_1", 576, 576), ("Q4_1", 192, 576), ("Q4_1", 1536, 576), ("Q4_1", 576, 1536), ("Q8_0", 49152, 576)]
+LAYER = {"embd": 576, "ffn": 1536, "heads": 9, "kv_heads": 3, "head_dim": 64, "interleaved": True, "types": ["Q4_1"] * 7}
 TYPES = {"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q8_0": 8}
 
 
@@ -66,9 +70,9 @@ def head_stream(kind, rows, cols, family):
             "linear": [{"word": 5, "step": 1}], "parts": [6, 8]}
 
 
-def write_layers(folder, program, layers, head, family="a16-v1", **changes):
-    """A kernel folder for whole layers of these shapes, and the head (type, rows, cols)."""
-    write_kernels(folder, program, [], layers=[layer_stream(layer, family) for layer in layers], head=head_stream(*head, family),
+def write_layers(folder, program, layers, head, family="a16-v1", products=(), **changes):
+    """A kernel folder for whole layers of these shapes, and the head (type, rows, cols); with products, likewise."""
+    write_kernels(folder, program, products, layers=[layer_stream(layer, family) for layer in layers], head=head_stream(*head, family),
                   family=family, **changes)
 
 
@@ -109,10 +113,14 @@ class SoftNpu:
     def inside(self, *words):
         return [str(word) for word in (XRT / "in-root", self.root, self.build, *words)]
 
+    def program(self, name, *options):
+        """A program that sees the device."""
+        return self.inside("/usr/bin/env", "LD_PRELOAD=/build/driver.so", f"SOFTNPU_SOCKET={self.socket}",
+                           *[o for o in options if "=" in str(o)], f"/build/worker/bin/{name}")
+
     def worker(self, *options):
         """The program of a pipeline's npu-worker."""
-        return self.inside("/usr/bin/env", "LD_PRELOAD=/build/driver.so", f"SOFTNPU_SOCKET={self.socket}",
-                           *[o for o in options if "=" in str(o)], "/build/worker/bin/lockstep-npu-worker")
+        return self.program("lockstep-npu-worker", *options)
 
     def fault(self, words=""):
         temporary = self.folder / "faults.new"

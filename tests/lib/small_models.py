@@ -40,10 +40,17 @@ def _phi3(path):
     return m, dict(heads=4, kv_heads=2, head_dim=32, fused=True, tied=False, kinds=KINDS[:3])
 
 
-def _gemma3(path, **more):
+def _phi3_uneven(path):
+    """Its values begin in the middle of a block of 16 rows."""
+    m = tiny_models.Model(path, "phi3", 26, **tiny_models.shape(2, 96, 160, 1024, 4, 1, 24), rope__freq_base=10000.0,
+                          rope__dimension_count=24)
+    return m, dict(heads=4, kv_heads=1, head_dim=24, fused=True, tied=False, kinds=KINDS[:3])
+
+
+def _gemma3(path, window=70, **more):
     """Three of four layers see 70 keys and have position tables of their own."""
     m = tiny_models.Model(path, "gemma3", 24, **tiny_models.shape(5, 128, 192, 1024, 4, 2, 48), rope__freq_base=1000000.0,
-                          attention__sliding_window=70, attention__sliding_window_pattern=4, **more)
+                          attention__sliding_window=window, attention__sliding_window_pattern=4, **more)
     return m, dict(heads=4, kv_heads=2, head_dim=48, head_norms=True, post_norms=True)
 
 
@@ -54,9 +61,12 @@ def _gemma3_capped(path):
 ALL = {"qwen2": _qwen2, "qwen3": _qwen3, "llama_biased": _llama_biased, "phi3": _phi3, "gemma3": _gemma3,
        "gemma3_capped": _gemma3_capped}
 
+OTHERS = {"phi3_uneven": _phi3_uneven, "gemma3_512": lambda path: _gemma3(path, window=512),
+          "gemma3_all": lambda path: _gemma3(path, window=1024)}
+
 
 def make(name, path):
-    model, parts = ALL[name](path)
+    model, parts = {**ALL, **OTHERS}[name](path)
     fields = [f for f in gguf.GGUFReader(model_path()).fields.values() if f.name.startswith("tokenizer.")]
     vocab, tiny_models.VOCAB = tiny_models.VOCAB, len(next(f for f in fields if f.name == "tokenizer.ggml.tokens").data)
     try:
@@ -95,3 +105,11 @@ def layers_of(path):
             shapes.append(shape)
     head = tensors.get("output.weight") or tensors["token_embd.weight"]
     return shapes, (head.tensor_type.name, int(head.shape[1]), int(head.shape[0]))
+
+
+def products_of(path):
+    """The (type, rows, cols) of its products, likewise."""
+    reader = gguf.GGUFReader(path)
+    names = [t.name for t in reader.tensors]
+    return sorted({(t.tensor_type.name, int(t.shape[1]), int(t.shape[0])) for t in reader.tensors
+                   if len(t.shape) == 2 and (t.name != "token_embd.weight" or "output.weight" not in names)})
