@@ -295,6 +295,8 @@ def test_killed_and_resumed(npu, host, pipeline):
         pipeline.kill("npu-worker")
         come_back(pipeline)
     assert go_through(npu, pipeline, disturb, TOKENS // 2) == host
+    # Every owner since the first attached to the weights.
+    assert pipeline.log("npu-worker").count("packed the weights of") == 1
 
 
 @pytest.fixture(scope="module")
@@ -483,8 +485,9 @@ def test_kernels_that_do_not_fit_are_named(npu, idle):
 
 
 def test_no_module_is_named(npu, idle):
-    status, text = second(npu, idle, "--kernels", npu.folder / "layers", "--xrt-module", "/nowhere.so")
-    assert status == 69 and "install XRT 2.25" in text
+    for module, said in (("/nowhere.so", "install XRT 2.25"), ("/build/stale.so", "is of another version than this program")):
+        status, text = second(npu, idle, "--kernels", npu.folder / "layers", "--xrt-module", module)
+        assert status == 69 and said in text, text
 
 
 def test_auto_falls_back_and_says_why(npu, short):
