@@ -17,7 +17,8 @@ static const struct opt diverge_options[] = {
 	{"b", OPT_STRING, "family=seq,rows=1", 0, 0, NULL, "side B, the reference, likewise"},
 	{"tokens", OPT_INT, "8", 1, 4096, NULL, "forced tokens: side B's greedy choices"},
 	{"fault", OPT_STRING, "", 0, 0, NULL,
-	 "seed one in side A: KIND:NAME=VALUE,...; kinds operator, order, rope, weight, kv"},
+	 "seed one in side A: KIND:NAME=VALUE,...; kinds operator, order, rope, weight, kv, "
+	 "unsteady, probe"},
 	{"layers", OPT_STRING, "all", 0, 0, NULL, "compare only the first N layers; or all"},
 	{"rel", OPT_REAL, "0", 0, 1e9, NULL,
 	 "name the first record whose relative L2 exceeds this, too; 0: don't"},

@@ -140,7 +140,7 @@ static enum svc_code read_kind(const char *name, struct vfy_fault *fault, struct
 	}
 	return svc_fail_param(err, SVC_USAGE, "fault",
 			      "--fault: \"%.20s\" is no kind; there are operator, order, rope, "
-			      "weight and kv",
+			      "weight, kv, unsteady and probe",
 			      name);
 }
 

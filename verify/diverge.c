@@ -8,8 +8,8 @@
 #include "npu-worker/kernels/attention.h"
 #include "verify/capture.h"
 
-static const char *const FAULTS[VFY_FAULT_KIND_COUNT] = {"none", "operator", "order",
-							 "rope", "weight",   "kv"};
+static const char *const FAULTS[VFY_FAULT_KIND_COUNT] = {"none",   "operator", "order",	   "rope",
+							 "weight", "kv",       "unsteady", "probe"};
 
 const char *vfy_fault_name(enum vfy_fault_kind kind)
 {
@@ -182,8 +182,17 @@ struct one_pass {
 	const struct vfy_state *state;
 	const struct vfy_side *side;
 	uint32_t n_forced;
+	bool is_second;		       /* of the side's three passes */
 	struct vfy_recorder *recorder; /* NULL: no probes */
 };
+
+/* Whether the fault changes an operator's result in this pass. */
+static bool seeds(const struct one_pass *one)
+{
+	enum vfy_fault_kind kind = one->side->fault.kind;
+	return kind == VFY_FAULT_OPERATOR || (kind == VFY_FAULT_UNSTEADY && one->is_second) ||
+	       (kind == VFY_FAULT_PROBE && one->recorder);
+}
 
 static enum svc_code run_pass(const struct vfy_duel *duel, const struct one_pass *one,
 			      struct vfy_trace *ret_trace, double *ret_seconds, struct svc_err *err)
@@ -192,7 +201,7 @@ static enum svc_code run_pass(const struct vfy_duel *duel, const struct one_pass
 	struct variant order = order_variant(&fault);
 	struct engine_hooks hooks = {.variant = one->side->is_bat ? &one->side->variant : NULL,
 				     .seed_context = &fault};
-	if (fault.kind == VFY_FAULT_OPERATOR)
+	if (seeds(one))
 		hooks.seed = seed;
 	if (fault.kind == VFY_FAULT_ORDER)
 		hooks.variant = &order;
@@ -228,7 +237,9 @@ static enum svc_code run_side(const struct vfy_duel *duel, struct one_pass one,
 	struct vfy_trace first = {0}, second = {0}, probed = {0};
 	double unused;
 	enum svc_code code = run_pass(duel, &one, &first, &unused, err);
+	one.is_second = true;
 	code = code ? code : run_pass(duel, &one, &second, ret_seconds, err);
+	one.is_second = false;
 	one.recorder = recorder;
 	code = code ? code : run_pass(duel, &one, &probed, &unused, err);
 	if (!code) {

@@ -12,6 +12,10 @@ enum vfy_fault_kind {
 	VFY_FAULT_ROPE,	    /* the last bit of one element of a table's row */
 	VFY_FAULT_WEIGHT,   /* one bit of one 16-row tile of the matrix that makes a checkpoint */
 	VFY_FAULT_KV,	    /* the last bit of one element of a key or value at rest */
+	/* As VFY_FAULT_OPERATOR, but only in the second of a side's three passes, or only in that
+	 * with probes: what the gates are there for. */
+	VFY_FAULT_UNSTEADY,
+	VFY_FAULT_PROBE,
 	VFY_FAULT_KIND_COUNT
 };
 const char *vfy_fault_name(enum vfy_fault_kind kind);

@@ -1,8 +1,9 @@
 """`lockstep verify sweep` on bat against seq: every source is found, and each family is needed but the control."""
 import pytest
 
+import golden
 import tiny_models
-from test_verify import model_path, run, verify
+from test_verify import LONG_RUN, model_path, run, verify
 
 IDS = "1,504,3575,282,4649,314,7042,30"
 
@@ -36,6 +37,15 @@ def test_sweep():
     assert len(told["partial_causal_families"]) == 1 and told["partial_causal_families"][0] in ("attention", "exp")
     assert set(told["minimal_set"]) == {"matmul", "norm", "attention", "exp", "rope"}
     assert all(value > 0 for value in told["seconds_per_token"].values())
+
+
+@pytest.mark.skipif(not LONG_RUN, reason="the long form")
+@pytest.mark.parametrize("name", list(golden.MODELS))
+def test_sweep_of_real_models(name):
+    told = verify("sweep", "--model", model_path(name), "--ids", "5,9,2,7,5,9,2,7", "--tokens", 8)
+    assert told["result"] == "IDENTICAL_AFTER_SUBSTITUTION" and told["first_divergence"] is None
+    assert {"matmul", "norm"} <= set(told["minimal_set"]) and "residual" not in told["minimal_set"]
+    assert all(source["adjudication"] != "UNKNOWN" for source in told["sources"] if source["family"] != "residual")
 
 
 @pytest.mark.parametrize("name", ["gemma3_scaled", "qwen3"])
