@@ -102,6 +102,18 @@ def test_own_logits_pass_and_each_limit_fails(own, model, tmp_path):
         assert told["pass"] == passes and told["engine"]["argmax_differences"] == 1
 
 
+def test_undefined_elements_are_left_out_and_counted(own, model, tmp_path):
+    """A NaN and an infinity in the reference: the other elements are compared as ever, and the gate doesn't pass."""
+    shared, logits = own
+    holed = logits.copy()
+    low = logits.argsort(1)
+    holed[3, low[3, 0]], holed[5, low[5, 1]] = np.nan, -np.inf
+    np.savez(tmp_path / "r.npz", **shared, logits=holed)
+    told = verify("same-prefix", tmp_path / "r.npz", "--model", model, *ALL_PASS, status=1)
+    assert not told["pass"] and told["engine"]["undefined"] == 2 and told["engine"]["argmax_differences"] == 0
+    assert told["engine"]["kl"]["max"] < 1e-2
+
+
 def test_greedy_stops_where_it_splits(own, model, tmp_path):
     shared, logits = own
     np.savez(tmp_path / "same.npz", **shared, logits=logits)
