@@ -53,7 +53,8 @@ MANY = list(many(PROMPTS))
 def drafters(tmp_path_factory):
     """Their options. The model that drafts is another one: the served one's weights rounded to 4 bits, so that it is wrong at times."""
     folder = tmp_path_factory.mktemp("drafter") / "q4nx"
-    subprocess.run([BUILD / "bin/lockstep", "model", "convert", model_path(), folder, "--quantise", "q4"], check=True, capture_output=True, timeout=600)
+    command = [BUILD / "bin/lockstep", "model", "convert", model_path(), folder, "--quantise", "q4"]
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     return {**DRAFTERS, "model": [*DRAFTERS["model"], folder]}
 
 
