@@ -31,6 +31,8 @@ static const struct hf_tensor tensors[] = {
 	MATRIX("lm_head.weight", "output.weight", false, HF_VOCAB, HF_HIDDEN, false, false, ON_ALL),
 	NORM("model.norm.weight", "output_norm.weight", false, HF_HIDDEN, ON_ALL),
 	VECTOR("rope_freqs.weight", "rope_freqs.weight", false, HF_ROPE, false, false, ON_ALL),
+	VECTOR("model.rotary_emb.inv_freq", "rope_inv_freq.weight", false, HF_ROPE, false, false,
+	       ON_ALL),
 	VECTOR("rope.long.weight", "rope_factors_long.weight", false, HF_ROPE, false, false,
 	       ON_ALL),
 	VECTOR("rope.short.weight", "rope_factors_short.weight", false, HF_ROPE, false, false,

@@ -187,16 +187,28 @@ static enum svc_code check_fused(const struct plan *plan, uint32_t layer, struct
 			layer);
 }
 
-static const char *const divisor_names[] = {"rope_freqs.weight", "rope_factors_long.weight",
-					    "rope_factors_short.weight"};
+enum { LITERALS = 4, OWN_TABLE = 3 };
+static const char *const divisor_names[LITERALS] = {"rope_freqs.weight", "rope_factors_long.weight",
+						    "rope_factors_short.weight", ROPE_OWN_TABLE};
 
-/* The literal divisors of the inverse frequencies; pack.c reads them. */
+/* A table doesn't know of contexts, nor of divisors. */
+static enum svc_code check_own_table(const struct rope_config *rope, bool divided,
+				     struct svc_err *err)
+{
+	if (rope->type != ROPE_DYNAMIC && rope->type != ROPE_LONGROPE && !divided)
+		return SVC_OK;
+	return svc_fail(err, SVC_UNSUPPORTED, __func__,
+			"%s together with %s isn't supported: one of them would be dropped",
+			ROPE_OWN_TABLE, divided ? divisor_names[0] : rope_type_name(rope->type));
+}
+
+/* The literal divisors of the inverse frequencies, or themselves; pack.c reads them. */
 static enum svc_code check_divisors(const struct plan *plan, const struct gguf *gguf,
 				    struct svc_err *err)
 {
 	const struct rope_config *rope = &plan->config.rope;
-	bool present[3] = {0};
-	for (unsigned i = 0; i < 3; i++) {
+	bool present[LITERALS] = {0};
+	for (unsigned i = 0; i < LITERALS; i++) {
 		const struct gguf_tensor *tensor = gguf_tensor_find(gguf, divisor_names[i]);
 		present[i] = tensor != NULL;
 		enum svc_code code =
@@ -214,12 +226,12 @@ static enum svc_code check_divisors(const struct plan *plan, const struct gguf *
 		return svc_fail(err, SVC_BAD_MODEL, __func__, "rope type %s, but %s and %s are %s",
 				rope_type_name(rope->type), divisor_names[1], divisor_names[2],
 				longrope ? "not both there" : "there");
-	return SVC_OK;
+	return present[OWN_TABLE] ? check_own_table(rope, present[0], err) : SVC_OK;
 }
 
 static bool is_used(const struct plan *plan, struct span name)
 {
-	for (unsigned i = 0; i < 3; i++) {
+	for (unsigned i = 0; i < LITERALS; i++) {
 		if (span_is(name, divisor_names[i]))
 			return true;
 	}

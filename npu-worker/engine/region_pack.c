@@ -1,4 +1,5 @@
 /* Fills a region from a model file: region_pack of region.h. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -103,6 +104,21 @@ static const struct gguf_tensor *find_divisors(const struct region_job *job)
 				longer ? "rope_factors_long.weight" : "rope_factors_short.weight");
 }
 
+/* ret_values: [pairs]; left alone if there is no such tensor. */
+static enum svc_code read_literal(const struct gguf_tensor *tensor, uint32_t pairs,
+				  float *ret_values, struct svc_err *err)
+{
+	for (uint32_t j = 0; tensor && j < pairs; j++) {
+		float value = float_at(tensor, j);
+		if (!(value > 0.0f) || isinf(value))
+			return svc_fail(err, SVC_BAD_MODEL, __func__,
+					"tensor %.*s holds %g at %u; it must be positive",
+					(int)tensor->name.len, tensor->name.ptr, (double)value, j);
+		ret_values[j] = value;
+	}
+	return SVC_OK;
+}
+
 static enum svc_code pack_table(const struct region_job *job, struct pool *pool,
 				const struct plan_part *part, struct svc_err *err)
 {
@@ -112,18 +128,18 @@ static enum svc_code pack_table(const struct region_job *job, struct pool *pool,
 	const struct gguf_tensor *literal = local ? NULL : find_divisors(job);
 	uint32_t pairs = rope->dims / 2;
 	float inv_freq[KERNELS_MAX_HEAD_DIM / 2], divisors[KERNELS_MAX_HEAD_DIM / 2];
-	for (uint32_t j = 0; literal && j < pairs; j++) {
-		divisors[j] = float_at(literal, j);
-		if (!(divisors[j] > 0.0f))
-			return svc_fail(err, SVC_BAD_MODEL, __func__,
-					"tensor %.*s holds %g at %u; it must be positive",
-					(int)literal->name.len, literal->name.ptr,
-					(double)divisors[j], j);
-	}
+	enum svc_code code = read_literal(literal, pairs, divisors, err);
+	if (code)
+		return code;
 	struct table_job t = {.inv_freq = inv_freq,
 			      .pairs = pairs,
 			      .target = (float *)(void *)((char *)job->region + part->offset)};
 	t.factor = rope_inv_freq(rope, job->plan->ctx, literal ? divisors : NULL, inv_freq);
+	if (!local)
+		code = read_literal(gguf_tensor_find(job->gguf, ROPE_OWN_TABLE), pairs, inv_freq,
+				    err);
+	if (code)
+		return code;
 	for (; t.first < job->plan->ctx; t.first += CHUNK_POSITIONS) {
 		uint32_t left = job->plan->ctx - t.first;
 		run(pool, fill_rows, &t, left < CHUNK_POSITIONS ? left : CHUNK_POSITIONS,

@@ -33,6 +33,8 @@ const char *rope_type_name(uint32_t type);
  * longrope's factors for this ctx). Returns what cosines and sines are multiplied with. */
 float rope_inv_freq(const struct rope_config *config, uint32_t ctx, const float *divisors,
 		    float *ret_inv_freq);
+/* The name of a tensor of a model's own inverse frequencies, [dims/2], instead of all that. */
+#define ROPE_OWN_TABLE "rope_inv_freq.weight"
 
 /* The table's row of one position: pairs cosines, then pairs sines. */
 void rope_row(const float *inv_freq, uint32_t pairs, float factor, uint32_t position,

@@ -88,6 +88,15 @@ def test_position_tables(name, models):
         assert table["reference_as_defined"] < table["elements"]
 
 
+def test_a_literal_table_overrides_the_formula(tmp_path):
+    """With transformers' own inverse frequencies in the file, Llama 3's scaling is the definition's value everywhere, which no formula
+    and no divisors reach."""
+    model, _ = tiny_models.llama3(tmp_path / "m.gguf", np.load(golden.DATA / "rope-llama3.npz")["inv_freq"])
+    model.close()
+    table = verify("rope", golden.DATA / "rope-llama3.npz", "--model", tmp_path / "m.gguf", "--max-ulp", "1")["rope"]
+    assert table["ours_as_defined"] == table["elements"] > 300 and table["reference_as_defined"] < table["elements"]
+
+
 def test_another_base_is_seen(models, tmp_path):
     arrays = dict(np.load(golden.DATA / "rope-qwen3.npz"))
     cosines = arrays["cos"].copy()

@@ -160,8 +160,8 @@ def qwen2_yarn(path):
                                    "original_max_position_embeddings": 256}}
 
 
-def llama3(path):
-    """Llama 3's scaling, which files state as divisors of the inverse frequencies."""
+def llama3(path, table=None):
+    """Llama 3's scaling, which files state as divisors of the inverse frequencies; or these frequencies themselves."""
     rope = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
             "high_freq_factor": 4.0, "original_max_position_embeddings": 128}
     m = Model(path, "llama", 3, **shape(2, 128, 160, 1024, 4, 2, 32, 1e-5), rope__freq_base=500000.0,
@@ -171,7 +171,7 @@ def llama3(path):
         wave = 2 * math.pi * rope["rope_theta"] ** (j / 32)
         smooth = (128 / wave - 1.0) / (4.0 - 1.0)
         divisors.append(1.0 if wave < 128 / 4 else 8.0 if wave > 128 else 1 / ((1 - smooth) / 8.0 + smooth))
-    m.vector("rope_freqs.weight", divisors)
+    m.vector(*(("rope_freqs.weight", divisors) if table is None else ("rope_inv_freq.weight", table)))
     body(m, [T.Q4_0, T.Q5_0, T.Q8_0], 4, 2, 32, bias=("attn_q", "attn_k", "attn_v", "attn_output"), tied=False)
     return m, {"rope_parameters": rope, "attention_bias": True}
 

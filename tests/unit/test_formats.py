@@ -236,6 +236,40 @@ def test_rope_scaling_reaches_the_tables(tmp_path, source):
     assert answers(tmp_path / "hf") != plain
 
 
+def test_a_literal_table_of_frequencies(tmp_path, source):
+    """A checkpoint's own inverse frequencies: taken, and carried to GGUF, to Q4NX and back in every bit."""
+    checkpoint(source, tmp_path / "hf", "F32")
+    plain = answers(tmp_path / "hf")
+    pairs = json.loads((tmp_path / "hf/config.json").read_text())["head_dim"] // 2
+    table = (0.3 ** np.arange(pairs, dtype=np.float32)).astype(np.float32)
+
+    def put(values):
+        (tmp_path / "hf/model-00003-of-00003.safetensors").write_bytes(safetensors.serialize(
+            {"model.rotary_emb.inv_freq": {"dtype": "float32", "shape": [len(values)], "data": values.tobytes()}}))
+    put(table)
+    index = json.loads((tmp_path / "hf/model.safetensors.index.json").read_text())
+    index["weight_map"]["model.rotary_emb.inv_freq"] = "model-00003-of-00003.safetensors"
+    (tmp_path / "hf/model.safetensors.index.json").write_text(json.dumps(index))
+    of_table = answers(tmp_path / "hf")
+    assert of_table != plain
+    for at, (source_path, target) in enumerate([("hf", "a.gguf"), ("a.gguf", "q4nx"), ("q4nx", "b.gguf")]):
+        model("convert", tmp_path / source_path, tmp_path / target)
+        if target.endswith(".gguf"):
+            kept = {t.name: t for t in gguf.GGUFReader(tmp_path / target).tensors}["rope_inv_freq.weight"]
+            assert kept.data.astype(np.float32).tobytes() == table.tobytes(), target
+    assert answers(tmp_path / "a.gguf") == of_table
+
+    def refused():
+        done = subprocess.run([ENGINE, "--model", tmp_path / "hf", "--ctx", "64"], input='{"tokens": [3]}', capture_output=True, text=True)
+        return done.stderr if done.returncode else "taken"
+    put(np.concatenate([table[:-1], np.zeros(1, np.float32)]))
+    assert f"tensor rope_inv_freq.weight holds 0 at {pairs - 1}" in refused()
+    put(table)
+    config = json.loads((tmp_path / "hf/config.json").read_text())
+    (tmp_path / "hf/config.json").write_text(json.dumps(config | {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}))
+    assert "rope_inv_freq.weight together with dynamic isn't supported" in refused()
+
+
 def test_a_missing_shard_is_named(tmp_path, source):
     checkpoint(source, tmp_path / "hf", "BF16")
     (tmp_path / "hf/model-00002-of-00002.safetensors").unlink()
