@@ -104,7 +104,7 @@ enum svc_code gw_models_open(struct gateway *gateway, struct svc_err *err)
 			err, SVC_BAD_CONFIG, "models-file",
 			"--models-file and --tls-cert can't be had together, because a "
 			"TLS connection can't be handed over: let a proxy in front "
-			"end TLS (deploy/haproxy)");
+			"end TLS (deploy/haproxy/tls.cfg)");
 	struct gw_models *models = calloc(1, sizeof *models);
 	if (!models)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");

@@ -193,6 +193,7 @@ def test_words_that_up_cannot_use_are_refused(place):
     assert_refused(run(DEPLOY / "up", "--samplers", "many", env=place), 64, "sampler")
     assert_refused(run(DEPLOY / "up", "stray", env=place), 64, "stray")
     assert_refused(run(DEPLOY / "up", "--run-dir", "/x", env=place), 64, "LOCKSTEP_RUN_DIR")
+    assert_refused(run(DEPLOY / "up", "--print-config", env=place), 64, "for one process", "--print-config")
     assert not Path(place["LOCKSTEP_RUN_DIR"]).exists()
 
 

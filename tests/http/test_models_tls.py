@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 from api import until
-from test_models_serving import OFTEN, free_port, group_of
+from test_models_serving import BUILD, OFTEN, free_port, group_of
 from test_security import certificate, trusting
 
 CONFIG = pathlib.Path(__file__).resolve().parents[2] / "deploy/haproxy/tls.cfg"
@@ -88,6 +88,13 @@ def test_a_stream_has_the_same_bytes(connect, group):
         key = {"Idempotency-Key": f"tls-{name}"}
         plain = group.request("POST", "/v1/completions", body, key)[2]
         assert b'"model":"' + name.encode() in plain and ask(connect(), "POST", "/v1/completions", body, key) == (200, plain)
+
+
+def test_without_it_the_two_are_refused_together(group, tmp_path):
+    cert, key = certificate(tmp_path, "own", "own")
+    done = subprocess.run([BUILD / "bin/lockstep-gateway", "--run-dir", group.runs[0].dir, "--instance", "1", "--port", "0", "--models-file", group.models,
+                           "--tls-cert", cert, "--tls-key", key], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 78 and "deploy/haproxy/tls.cfg" in done.stderr
 
 
 def test_guards_hold_behind_it(connect):
