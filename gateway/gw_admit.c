@@ -447,7 +447,8 @@ static struct gw_shape shape_of(const struct gw_request *request)
 				.keep_special = !request->skip_special,
 				.calls = request->calls,
 				.tools = request->tools,
-				.thinks = request->thinks && request->form == GW_FORM_OPENAI,
+				.thinks = request->thinks && (request->form == GW_FORM_OPENAI ||
+							      request->thoughts_apart),
 				.n = request->n > 0 ? (uint32_t)request->n : 1,
 				.form = request->form,
 				.stored = request->stored,

@@ -38,6 +38,19 @@ static enum svc_code chat_read(const struct gateway *gateway, enum gw_endpoint e
 	return code;
 }
 
+/* Ollama's think: true is about what the model does, and how it is shown. */
+static enum svc_code think_read(const json_t *body, enum gw_form form, struct gw_request *request,
+				struct svc_err *err)
+{
+	request->thoughts_apart =
+		form == GW_FORM_OLLAMA_CHAT && json_is_true(json_object_get(body, "think"));
+	if (!request->thoughts_apart || request->thinks)
+		return SVC_OK;
+	return svc_fail_param(err, SVC_UNSUPPORTED, "think",
+			      "think: this model's chat template knows no thoughts, or a format "
+			      "leaves them no room; leave think out");
+}
+
 typedef enum svc_code form_reader(const json_t *body, bool strict, json_t **ret_chat,
 				  struct svc_err *err);
 
@@ -53,6 +66,8 @@ static void serve_form(struct gateway *gateway, struct gw_http_exchange *exchang
 		code = read(body, gateway->limits.strict, &chat, &err);
 	if (code == SVC_OK)
 		code = chat_read(gateway, GW_CHAT, form, chat, &request, &err);
+	if (code == SVC_OK)
+		code = think_read(body, form, request, &err);
 	json_decref(body);
 	gw_serve(gateway, exchange, GW_CHAT, request, code, &err);
 }

@@ -211,6 +211,16 @@ enum svc_code gw_read_template(struct gw_reading *reading, const char *name, jso
 	return trust_check(reading, name);
 }
 
+/* Whether to think is the client's to say: it chooses between texts of the template's author. */
+static bool is_about_thinking(const json_t *kwargs)
+{
+	static const char *const names[] = {"enable_thinking", "thinking"};
+	size_t n = 0;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		n += json_is_boolean(json_object_get(kwargs, names[i]));
+	return json_object_size(kwargs) == n;
+}
+
 enum svc_code gw_read_template_kwargs(struct gw_reading *reading, const char *name, json_t *value)
 {
 	if (!json_is_object(value))
@@ -219,7 +229,7 @@ enum svc_code gw_read_template_kwargs(struct gw_reading *reading, const char *na
 		return gw_wrong(reading, name,
 				"chat_template_kwargs must not have a member: messages");
 	reading->template_kwargs = value;
-	return json_object_size(value) == 0 ? SVC_OK : trust_check(reading, name);
+	return is_about_thinking(value) ? SVC_OK : trust_check(reading, name);
 }
 
 /* Takes a new reference; a value of NULL is left out. */

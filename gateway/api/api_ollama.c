@@ -6,14 +6,9 @@
 /* ---- requests ---- */
 
 static const struct gw_member chat_members[] = {
-	{"model", NULL, NULL},
-	{"messages", NULL, NULL},
-	{"stream", NULL, NULL},
-	{"options", NULL, NULL},
-	{"keep_alive", NULL, NULL},
-	{"format", NULL, NULL},
-	{"think", NULL, "what the model thinks is text here; /v1/chat/completions tells it apart"},
-	{"tools", "tools", NULL},
+	{"model", NULL, NULL},	 {"messages", NULL, NULL},   {"stream", NULL, NULL},
+	{"options", NULL, NULL}, {"keep_alive", NULL, NULL}, {"format", NULL, NULL},
+	{"think", NULL, NULL},	 {"tools", "tools", NULL},
 };
 
 static const struct gw_member generate_members[] = {
@@ -25,7 +20,7 @@ static const struct gw_member generate_members[] = {
 	{"options", NULL, NULL},
 	{"keep_alive", NULL, NULL},
 	{"format", NULL, NULL},
-	{"think", NULL, "what the model thinks is text here; /v1/chat/completions tells it apart"},
+	{"think", NULL, NULL},
 	{"suffix", NULL, "put the text after the gap into a raw prompt, in the model's own form"},
 	{"images", NULL, "this server reads text only"},
 	{"template", NULL, "the model's own is used; raw leaves it out"},
@@ -154,6 +149,26 @@ static enum svc_code format_read(const json_t *body, json_t *chat, struct svc_er
 		       : svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 }
 
+/* A template that knows thoughts is told whether there are to be any. apart: the answer has a place
+ * for them. */
+static enum svc_code think_read(const json_t *body, bool apart, json_t *chat, struct svc_err *err)
+{
+	json_t *think = json_object_get(body, "think");
+	if (!think || json_is_null(think))
+		return SVC_OK;
+	if (!json_is_boolean(think))
+		return svc_fail_param(err, SVC_UNSUPPORTED, "think",
+				      "think must be true or false: this server knows no levels");
+	if (json_is_true(think) && !apart)
+		return svc_fail_param(err, SVC_UNSUPPORTED, "think",
+				      "think: what the model thinks is text here; /api/chat tells "
+				      "it apart");
+	return json_object_set_new(chat, "chat_template_kwargs",
+				   json_pack("{s:O}", "enable_thinking", think)) == 0
+		       ? SVC_OK
+		       : svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+}
+
 /* Ollama's calls and results have no ids; what some templates demand is their place. */
 struct places {
 	unsigned calls, results;
@@ -180,6 +195,7 @@ static enum svc_code message_read(const json_t *message, size_t index, struct pl
 	const char *role = json_string_value(json_object_get(message, "role"));
 	const json_t *images = json_object_get(message, "images");
 	const json_t *calls = json_object_get(message, "tool_calls");
+	json_t *thoughts = json_object_get(message, "thinking");
 	snprintf(place, sizeof place, "messages[%zu]", index);
 	if (!role)
 		return svc_fail_param(err, SVC_INVALID, place, "%s.role must be a string", place);
@@ -197,10 +213,11 @@ static enum svc_code message_read(const json_t *message, size_t index, struct pl
 		return gw_result_add(messages, id, content, err);
 	}
 	enum svc_code code = gw_message_add(messages, role, content, err);
-	return code == SVC_OK
-		       ? calls_read(calls, places,
-				    json_array_get(messages, json_array_size(messages) - 1), err)
-		       : code;
+	json_t *own = json_array_get(messages, json_array_size(messages) - 1);
+	if (code == SVC_OK && json_is_string(thoughts) &&
+	    json_object_set(own, "reasoning_content", thoughts) != 0)
+		code = svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
+	return code == SVC_OK ? calls_read(calls, places, own, err) : code;
 }
 
 static enum svc_code chat_end(enum svc_code code, json_t *chat, json_t *messages_take,
@@ -231,6 +248,8 @@ enum svc_code gw_ollama_chat_read(const json_t *body, bool strict, json_t **ret_
 		code = options_read(body, strict, chat, err);
 	if (code == SVC_OK)
 		code = format_read(body, chat, err);
+	if (code == SVC_OK)
+		code = think_read(body, true, chat, err);
 	if (code == SVC_OK && json_array_size(given) == 0)
 		code = svc_fail_param(err, SVC_INVALID, "messages",
 				      "messages must be an array of at least one message");
@@ -275,6 +294,9 @@ enum svc_code gw_ollama_generate_read(const json_t *body, bool strict, json_t **
 		code = format_read(body, chat, err);
 	if (code == SVC_OK)
 		code = prompt_read(body, raw, chat, messages, err);
+	/* Without a template there is nothing to tell not to think. */
+	if (code == SVC_OK && !(raw && json_is_false(json_object_get(body, "think"))))
+		code = think_read(body, false, chat, err);
 	*ret_raw = raw;
 	return chat_end(code, chat, messages, ret_chat, err);
 }

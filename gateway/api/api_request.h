@@ -104,6 +104,7 @@ struct gw_request {
 	enum vocab_tools tools; /* the form of calls */
 	bool calls;		/* the answer may call tools */
 	bool thinks;		/* it may begin with <think> */
+	bool thoughts_apart;	/* asked for, in a form that else has them in the text */
 	/* Embeddings. */
 	int64_t dimensions; /* 1 to n_embd */
 	enum body_pooling pooling;

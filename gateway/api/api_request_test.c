@@ -187,6 +187,10 @@ static const struct refusal refusals[] = {
 	{GW_CHAT, CHAT(",\"guided_json\":{\"not\":{}}"), "guided_json", SVC_INVALID},
 	{GW_CHAT, CHAT(",\"chat_template\":\"x\""), "chat_template", SVC_INVALID},
 	{GW_CHAT, CHAT(",\"chat_template_kwargs\":{\"a\":1}"), "chat_template_kwargs", SVC_INVALID},
+	{GW_CHAT, CHAT(",\"chat_template_kwargs\":{\"enable_thinking\":\"no\"}"),
+	 "chat_template_kwargs", SVC_INVALID},
+	{GW_CHAT, CHAT(",\"chat_template_kwargs\":{\"enable_thinking\":true,\"a\":true}"),
+	 "chat_template_kwargs", SVC_INVALID},
 	{GW_CHAT, CHAT(",\"user\":5"), "user", SVC_INVALID},
 };
 
@@ -305,6 +309,7 @@ static void what_asks_for_nothing_is_accepted(void **state)
 	(void)state;
 	static const char *const chats[] = {
 		CHAT(",\"functions\":[],\"function_call\":null,\"audio\":null,\"prediction\":null"),
+		CHAT(",\"chat_template_kwargs\":{\"enable_thinking\":false,\"thinking\":false}"),
 		CHAT(",\"functions\":null,\"function_call\":\"\",\"use_beam_search\":false"),
 		"{\"messages\":[{\"role\":\"assistant\",\"content\":\"x\",\"function_call\":null,"
 		"\"audio\":null,\"refusal\":null,\"tool_calls\":null}]}",

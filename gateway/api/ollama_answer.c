@@ -56,6 +56,22 @@ static void calls_print(const struct gw_render *render, const struct gw_said *sa
 	buf_span(out, span_of(any ? "]" : ""));
 }
 
+/* A message with what was said; calls: NULL, or what has them. */
+static void message_print(const struct gw_render *render, const struct gw_said *said,
+			  const struct gw_said *calls)
+{
+	line_begin(render, true);
+	buf_json_string(render->out, gw_said_content(said));
+	if (said->reasoning.len) {
+		buf_span(render->out, span_of(",\"thinking\":"));
+		buf_json_string(render->out,
+				(struct span){said->reasoning.ptr, said->reasoning.len});
+	}
+	if (calls)
+		calls_print(render, calls);
+	buf_span(render->out, span_of("}"));
+}
+
 /* Durations in nanoseconds, as far as this gateway has seen them. */
 static void done_print(const struct gw_render *render, const struct gw_view *view)
 {
@@ -91,8 +107,8 @@ static void chat_token(const struct gw_render *render, uint32_t choice, const st
 		return;
 	}
 	gw_say_token(render, view, k, &saying);
-	if (saying.said.content.len) {
-		text_print(render, true, gw_said_content(&saying.said));
+	if (saying.said.content.len || saying.said.reasoning.len) {
+		message_print(render, &saying.said, NULL);
 		buf_span(render->out, span_of(",\"done\":false}\n"));
 	}
 	gw_saying_free(render, &saying);
@@ -112,11 +128,9 @@ static void rest_print(const struct gw_render *render, const struct gw_view *vie
 	struct gw_saying last, all;
 	gw_say_end(render, view, &last);
 	gw_say_all(render, view, &all);
-	if (last.said.content.len || all.said.n_pieces) {
-		line_begin(render, true);
-		buf_json_string(render->out, gw_said_content(&last.said));
-		calls_print(render, &all.said);
-		buf_span(render->out, span_of("},\"done\":false}\n"));
+	if (last.said.content.len || last.said.reasoning.len || all.said.n_pieces) {
+		message_print(render, &last.said, &all.said);
+		buf_span(render->out, span_of(",\"done\":false}\n"));
 	}
 	gw_saying_free(render, &last);
 	gw_saying_free(render, &all);
@@ -152,10 +166,7 @@ static void chat_answer(const struct gw_render *render, const struct gw_view *vi
 	(void)n;
 	struct gw_saying saying;
 	gw_say_all(render, &views[0], &saying);
-	line_begin(render, true);
-	buf_json_string(render->out, gw_said_content(&saying.said));
-	calls_print(render, &saying.said);
-	buf_span(render->out, span_of("}"));
+	message_print(render, &saying.said, &saying.said);
 	done_print(render, &views[0]);
 	gw_saying_free(render, &saying);
 }

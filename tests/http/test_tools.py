@@ -5,6 +5,7 @@ import itertools
 import json
 
 import jsonschema
+import ollama
 import openai
 import pytest
 
@@ -184,6 +185,52 @@ def test_reasoning(tmp_path):
         assert not any(delta.get("content") for delta in deltas)
         # An answer that is bound to a form has no reasoning.
         assert pipeline.post(CHAT, **body, guided_choice=["yes"])["choices"][0]["message"]["content"] == "yes"
+
+
+# As Qwen3's does it: thoughts unless told otherwise.
+SWITCHED = TURNS.replace("{{ m.content }}", "{{ m.reasoning_content }}{{ m.content }}") + """<|im_start|>assistant
+{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}"""
+
+
+def test_thinking_is_the_clients_to_say(tmp_path):
+    """By OpenAI's clients as vLLM's users know it, by Ollama's own with think."""
+    path = tmp_path / "think.jinja"
+    path.write_text(SWITCHED)
+    with pipeline_with(options={"tokenizer": ["--chat-template", str(path)]}) as pipeline:
+        body = {"messages": user("Hello"), "temperature": 0, "max_tokens": 12}
+        thought = pipeline.post(CHAT, **body)["choices"][0]["message"]
+        plain = pipeline.post(CHAT, **body, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
+        assert thought["reasoning_content"] and not thought["content"] and plain["content"] and "reasoning_content" not in plain
+        assert pipeline.refused(CHAT, {**body, "chat_template_kwargs": {"greeting": True}})[2] == "chat_template_kwargs"
+        llama = ollama.Client(host=pipeline.url)
+        model, ask = pipeline.get("/v1/models").json["data"][0]["id"], {"messages": user("Hello"), "options": {"temperature": 0, "num_predict": 12}}
+        answer = llama.chat(model, think=True, **ask).message
+        assert (answer.thinking, answer.content) == (thought["reasoning_content"], "")
+        pieces = [part.message for part in llama.chat(model, think=True, stream=True, **ask)]
+        assert "".join(piece.thinking or "" for piece in pieces) == answer.thinking and not any(piece.content for piece in pieces)
+        answer = llama.chat(model, think=False, **ask).message
+        assert (answer.thinking, answer.content) == (None, plain["content"])
+        assert llama.chat(model, **ask).message.content.lstrip() == thought["reasoning_content"]
+        # What was thought goes back to the template.
+        turn = {"role": "assistant", "content": "Hi."}
+        lengths = [llama.chat(model, messages=[*user("Hello"), {**turn, **more}, *user("Again")], options={"num_predict": 1}).prompt_eval_count
+                   for more in ({}, {"thinking": "a greeting of theirs"})]
+        assert lengths[1] > lengths[0]
+        for more, words in (({"think": True, "format": "json"}, "no room"), ({"think": "high"}, "levels")):
+            with pytest.raises(ollama.ResponseError, match=words):
+                llama.chat(model, **ask, **more)
+
+
+def test_who_has_no_thoughts_is_not_asked_for_them(pipeline):
+    llama = ollama.Client(host=pipeline.url)
+    model = pipeline.get("/v1/models").json["data"][0]["id"]
+    with pytest.raises(ollama.ResponseError, match="knows no thoughts"):
+        llama.chat(model, messages=user("Hello"), think=True)
+    assert llama.chat(model, messages=user("Hello"), think=False, options={"num_predict": 1}).message.thinking is None
+    for raw in (False, True):
+        with pytest.raises(ollama.ResponseError, match="/api/chat tells it apart"):
+            llama.generate(model, "Hello", think=True, raw=raw)
+        assert llama.generate(model, "Hello", think=False, raw=raw, options={"num_predict": 1}).response
 
 
 @pytest.mark.parametrize("body, param, words", [
