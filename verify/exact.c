@@ -76,31 +76,46 @@ static const float *bias_of(const struct vfy_exact *e)
 	}
 }
 
-static const struct plan_part *matrix_of(const struct vfy_exact *e)
+/* The matrix, and the first of its rows: some models have several of them in one. */
+static const struct plan_part *matrix_of(const struct vfy_exact *e, uint32_t *ret_first)
 {
-	if (e->checkpoint != ENGINE_LOGITS)
-		return vfy_rig_matrix(e->rig, e->layer, e->checkpoint);
-	const struct plan_part *head = plan_find(e->rig->plan, PART_OUTPUT, 0);
-	return head ? head : plan_find(e->rig->plan, PART_EMBED, 0);
+	const struct model_config *c = &engine_info(e->rig->engine)->config;
+	const struct plan_part *part = vfy_rig_matrix(e->rig, e->layer, e->checkpoint);
+	bool of_head = e->checkpoint == ENGINE_LOGITS;
+	*ret_first = 0;
+	if (of_head)
+		part = plan_find(e->rig->plan, PART_OUTPUT, 0);
+	if (part || of_head)
+		return part ? part : plan_find(e->rig->plan, PART_EMBED, 0);
+	if (e->checkpoint == ENGINE_UP)
+		*ret_first = c->n_ffn;
+	if (e->checkpoint == ENGINE_GATE || e->checkpoint == ENGINE_UP)
+		return plan_find(e->rig->plan, PART_GATE_UP, e->layer);
+	if (e->checkpoint != ENGINE_Q_PROJ)
+		*ret_first = model_q_width(c);
+	if (e->checkpoint == ENGINE_V_PROJ)
+		*ret_first += model_kv_width(c);
+	return plan_find(e->rig->plan, PART_QKV, e->layer);
 }
 
 static bool multiply(const struct vfy_exact *e, const struct vfy_record *record)
 {
-	const struct plan_part *part = matrix_of(e);
+	uint32_t first, n = record->rows * record->cols;
+	const struct plan_part *part = matrix_of(e, &first);
 	const float *x = latest_input(e), *bias = bias_of(e);
-	float cap = engine_info(e->rig->engine)->config.final_softcap;
-	if (!part || !x || part->rows != record->rows * record->cols ||
-	    (e->checkpoint == ENGINE_LOGITS && cap > 0))
+	double cap = (double)engine_info(e->rig->engine)->config.final_softcap;
+	bool is_capped = e->checkpoint == ENGINE_LOGITS && cap > 0;
+	if (!part || !x || first + n > part->rows)
 		return false;
 	struct kernels_matrix w = {part->type, part->rows, part->cols,
 				   e->rig->region + part->offset};
 	float *weights = malloc(part->cols * sizeof *weights);
-	for (uint32_t row = 0; row < part->rows && weights; row++) {
+	for (uint32_t row = 0; row < n && weights; row++) {
 		double sum = bias ? (double)bias[row] : 0;
-		kernels_dequantise_row(&w, row, weights);
+		kernels_dequantise_row(&w, first + row, weights);
 		for (uint32_t i = 0; i < part->cols; i++)
 			sum += (double)weights[i] * (double)x[i];
-		e->value[row] = sum;
+		e->value[row] = is_capped ? cap * tanh(sum / cap) : sum;
 	}
 	free(weights);
 	return weights != NULL;
