@@ -42,7 +42,7 @@ def test_sweep():
 @pytest.mark.skipif(not LONG_RUN, reason="the long form")
 @pytest.mark.parametrize("name", list(golden.MODELS))
 def test_sweep_of_real_models(name):
-    told = verify("sweep", "--model", model_path(name), "--ids", "5,9,2,7,5,9,2,7", "--tokens", 8)
+    told = verify("sweep", "--model", model_path(name), "--ids", "5,9,2,7,5,9,2,7", "--tokens", 4)
     assert told["result"] == "IDENTICAL_AFTER_SUBSTITUTION" and told["first_divergence"] is None
     assert {"matmul", "norm"} <= set(told["minimal_set"]) and "residual" not in told["minimal_set"]
     assert all(source["adjudication"] != "UNKNOWN" for source in told["sources"] if source["family"] != "residual")
