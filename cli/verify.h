@@ -24,26 +24,16 @@ int verify_rope(int argc, char **argv);
 int verify_tensors(int argc, char **argv);
 
 /* Where: the worker's options of the same names (docs/npu.md). */
-#define VERIFY_DEVICE_OPTIONS                                                     \
-	{"device",                                                                \
-	 OPT_CHOICE,                                                              \
-	 "host",                                                                  \
-	 0,                                                                       \
-	 0,                                                                       \
-	 "host|xrt|auto",                                                         \
-	 "xrt: on an NPU that no worker is using; auto is host here"},            \
-		{"kernels", OPT_STRING, "", 0, 0, NULL, "folder of NPU kernels"}, \
-		{"xrt-module",                                                    \
-		 OPT_STRING,                                                      \
-		 "",                                                              \
-		 0,                                                               \
-		 0,                                                               \
-		 NULL,                                                            \
-		 "liblockstep-xrt.so, if it isn't beside the program"},           \
-	{                                                                         \
-		"device-limit-ms", OPT_INT, "5000", 100, 600000, NULL,            \
-			"an NPU that takes longer for one dispatch has failed"    \
-	}
+/* clang-format off */
+#define VERIFY_DEVICE_OPTIONS \
+	{"device", OPT_CHOICE, "host", 0, 0, "host|xrt|auto", \
+	 "xrt: on an NPU that no worker is using; auto is host here"}, \
+	{"kernels", OPT_STRING, "", 0, 0, NULL, "folder of NPU kernels"}, \
+	{"xrt-module", OPT_STRING, "", 0, 0, NULL, \
+	 "liblockstep-xrt.so, if it isn't beside the program"}, \
+	{"device-limit-ms", OPT_INT, "5000", 100, 600000, NULL, \
+	 "an NPU that takes longer for one dispatch has failed"}
+/* clang-format on */
 
 /* How a pass is run: --model, --family, --isa, --threads, --ctx, --chunk, --neighbours, and where.
  */

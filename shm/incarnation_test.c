@@ -213,10 +213,12 @@ static void a_sweep_spares_who_is_registering(void **state)
 	inc_sweep_files(&run);
 	assert_true(file_exists("inc", process.number, ".lock"));
 	assert_true(file_exists("bus", process.number, ""));
+	assert_int_equal(access(activations, F_OK), 0);
 	stop(&process);
 	inc_sweep_files(&run);
 	assert_false(file_exists("inc", process.number, ".lock"));
 	assert_false(file_exists("bus", process.number, ""));
+	assert_int_not_equal(access(activations, F_OK), 0);
 	/* The dead in the table are buried, not swept: others must still see that they died. */
 	process = start(ROLE_SAMPLER, NULL);
 	stop(&process);

@@ -2,7 +2,6 @@
 is the prompt and then the end token."""
 
 import contextlib
-import http.client
 import json
 import os
 import pathlib
@@ -15,7 +14,7 @@ import tempfile
 
 import pytest
 
-from api import until
+from api import exchange, until
 
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", "build/release")).resolve()
 END = 256
@@ -59,13 +58,7 @@ class Gateway:
         return f"http://127.0.0.1:{self.port()}"
 
     def request(self, method, path, body=None, headers=()):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port(), timeout=20)
-        connection.request(method, path, None if body is None else json.dumps(body),
-                           {"Content-Type": "application/json", **dict(headers)})
-        response = connection.getresponse()
-        data = response.read()
-        connection.close()
-        return response.status, response.headers, data
+        return exchange(self.port(), method, path, body, headers)
 
     def post(self, path, status=200, **body):
         got, _, data = self.request("POST", path, body)

@@ -18,7 +18,7 @@ import time
 import openai
 import pytest
 
-from api import until
+from api import exchange, until
 
 BUILD = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", "build/release")).resolve()
 OFTEN = 12
@@ -90,13 +90,7 @@ class Group:
         return (self.dir / f"{run.dir.name}-{instance}.log").read_text()
 
     def request(self, method, path, body=None, headers=()):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        connection.request(method, path, None if body is None else json.dumps(body),
-                           {"Content-Type": "application/json", **dict(headers)})
-        response = connection.getresponse()
-        data = response.read()
-        connection.close()
-        return response.status, response.headers, data
+        return exchange(self.port, method, path, body, headers)
 
     def ask(self, status=200, headers=(), **body):
         got, _, data = self.request("POST", "/v1/completions", {"max_tokens": 64, **body}, headers)

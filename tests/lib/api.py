@@ -28,6 +28,17 @@ def usage(prompt, answer, cached=0):
             "prompt_tokens_details": {"cached_tokens": cached}}
 
 
+def exchange(port, method, path, body=None, headers=(), timeout=20):
+    """One request on a connection of its own: status, fields and bytes of the reply."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    connection.request(method, path, None if body is None else json.dumps(body),
+                       {"Content-Type": "application/json", **dict(headers)})
+    response = connection.getresponse()
+    data = response.read()
+    connection.close()
+    return response.status, response.headers, data
+
+
 def user(text):
     """A conversation of one message."""
     return [{"role": "user", "content": text}]
