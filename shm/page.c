@@ -179,8 +179,11 @@ static bool row_in_use(const struct shm_run *run, struct holder holder, uint32_t
 {
 	if (holder.slot == UINT32_MAX || (holder.slot == slot && is_mine(run, holder)))
 		return false;
-	return (holder.slot != slot && state_of(run, holder.slot).stage == STAGE_SAMPLE) ||
-	       !has_ended(run, holder.number);
+	/* The death is looked at first: who dies after passing the slot to a sampler must not seem
+	 * to have died before. Afterwards only who takes the row, with another word, can pass it.
+	 */
+	return !has_ended(run, holder.number) ||
+	       (holder.slot != slot && state_of(run, holder.slot).stage == STAGE_SAMPLE);
 }
 
 uint32_t row_take(struct shm_run *run, uint32_t slot, struct slot_state mine, uint32_t keep)
