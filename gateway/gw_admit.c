@@ -352,7 +352,7 @@ static void choice_pass(struct admission *admission, uint32_t choice)
 	struct gateway *gateway = admission->gateway;
 	struct svc *svc = gateway->svc;
 	uint32_t slot = admission->call->choices[choice].handle.slot;
-	struct slot_state next = {STAGE_TOKENIZE, 0, admission->bodies[choice], 0};
+	struct slot_state next = {.stage = STAGE_TOKENIZE, .body = admission->bodies[choice]};
 	if (slot_pass(&svc->run, slot, &admission->mine[choice], next) != SVC_OK) {
 		svc_leave(svc, SVC_STALE);
 		return;

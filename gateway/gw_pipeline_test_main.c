@@ -108,7 +108,7 @@ static bool turn_open(struct turn *turn, enum slot_stage stage)
 
 static void turn_pass(struct turn *turn, enum slot_stage stage)
 {
-	const struct slot_state next = {stage, 0, turn->mine.body, 0};
+	const struct slot_state next = {.stage = stage, .body = turn->mine.body};
 	if (slot_pass(turn->run, turn->slot, &turn->mine, next) != SVC_OK)
 		fprintf(stderr, "slot %u: the swap failed\n", turn->slot);
 	struct msg hint = {.kind = MSG_LOOK, .n_slots = 1, .slots = {turn->slot}};

@@ -10,7 +10,7 @@ bool gw_slot_free(struct gateway *gateway, uint32_t slot, struct slot_state *min
 	/* Nothing refers to the blocks any more: the word has no body. */
 	body_free_all(run, slot);
 	atomic_store(&run->slots[slot].account, 0);
-	if (slot_pass(run, slot, mine, (struct slot_state){STAGE_FREE, 0, 0, 0}) == SVC_OK)
+	if (slot_pass(run, slot, mine, (struct slot_state){.stage = STAGE_FREE}) == SVC_OK)
 		return true;
 	svc_leave(gateway->svc, SVC_STALE);
 	return false;
@@ -38,7 +38,7 @@ static void slot_drop(struct gateway *gateway, uint32_t slot, struct slot_state 
 	if (!slot_take_over(run, slot, seen, seen.body, &mine))
 		return;
 	if (mine.stage != STAGE_FILL || mine.body != 0) {
-		struct slot_state emptied = {STAGE_FILL, run->me, 0, 0};
+		struct slot_state emptied = {.stage = STAGE_FILL, .owner = run->me};
 		if (slot_pass(run, slot, &mine, emptied) != SVC_OK) {
 			svc_leave(gateway->svc, SVC_STALE);
 			return;
@@ -111,7 +111,7 @@ bool gw_slot_evict(struct gateway *gateway)
 	const struct shm_run *run = &gateway->svc->run;
 	uint64_t oldest = UINT64_MAX;
 	uint32_t victim = 0;
-	struct slot_state word = {STAGE_FREE, 0, 0, 0};
+	struct slot_state word = {.stage = STAGE_FREE};
 	for (uint32_t slot = 0; slot < run->n_table; slot++) {
 		struct slot_state seen = slot_load(run, slot);
 		uint64_t ended = atomic_load(&run->slots[slot].ended_us);

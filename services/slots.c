@@ -91,7 +91,7 @@ static bool is_poison(struct body *body)
 static bool take(struct svc *svc, uint32_t slot, enum svc_claim claim, struct slot_state seen,
 		 struct slot_state *ret_mine)
 {
-	if (seen.owner == svc->run.me) {
+	if (slot_is_held(&svc->run, seen)) {
 		*ret_mine = seen;
 		return true;
 	}
@@ -141,7 +141,7 @@ enum svc_code svc_slot_pass(struct svc *svc, uint32_t slot, struct slot_state *m
 	if (inc_role(&svc->run, owner) != slot_stage_role(stage) ||
 	    (owner != svc->run.me && !inc_is_ready(&svc->run, owner)))
 		owner = 0;
-	struct slot_state next = {stage, owner, mine->body, 0};
+	struct slot_state next = {.stage = stage, .owner = owner, .body = mine->body};
 	if (slot_pass(&svc->run, slot, mine, next) != SVC_OK) {
 		log_warn("slot %u: passed on by another: this process was frozen and has been "
 			 "replaced",

@@ -150,7 +150,8 @@ static void an_owner_that_is_nobody_is_no_owner(void **state)
 	for (uint32_t slot = 0; slot < 3; slot++) {
 		struct slot_state seen = slot_load(&run, slot);
 		struct shm_run handing = run;
-		struct slot_state next = {STAGE_SAMPLE, owners[slot], seen.body, 0};
+		struct slot_state next = {
+			.stage = STAGE_SAMPLE, .owner = owners[slot], .body = seen.body};
 		assert_int_equal(slot_pass(&handing, slot, &seen, next), SVC_OK);
 	}
 	assert_int_equal(own(sampler, 0, STAGE_SAMPLE, &mine, &body), CLAIM_ORPHAN);
@@ -162,6 +163,21 @@ static void an_owner_that_is_nobody_is_no_owner(void **state)
 	assert_int_equal(svc_slot_look(sampler, 2, STAGE_SAMPLE), CLAIM_NO);
 	atomic_store(&empty->number, 0);
 	test_end(&late);
+}
+
+/* The entry may have become mine since: whoever saw the offer before gets nothing any more. */
+static void an_offer_to_me_is_taken(void **state)
+{
+	(void)state;
+	struct slot_state mine, theirs;
+	struct body *body;
+	test_request(&gateway, 0, STAGE_COMPUTE);
+	assert_int_equal(own(worker, 0, STAGE_COMPUTE, &mine, &body), CLAIM_FRESH);
+	assert_int_equal(svc_slot_pass(worker, 0, &mine, STAGE_SAMPLE, sampler->run.me), SVC_OK);
+	struct slot_state offer = slot_load(&run, 0);
+	assert_int_equal(own(sampler, 0, STAGE_SAMPLE, &mine, &body), CLAIM_FRESH);
+	assert_false(slot_take_over(&second_sampler->run, 0, offer, offer.body, &theirs));
+	assert_int_equal(svc_slot_pass(sampler, 0, &mine, STAGE_COMPUTE, 0), SVC_OK);
 }
 
 static void a_frozen_owner_is_fenced(void **state)
@@ -384,6 +400,7 @@ int main(void)
 		IN_RUN(a_dead_owners_slot_is_taken_as_it_is),
 		IN_RUN(a_killed_process_is_an_orphans_owner),
 		IN_RUN(an_owner_that_is_nobody_is_no_owner),
+		IN_RUN(an_offer_to_me_is_taken),
 		IN_RUN(a_frozen_owner_is_fenced),
 		IN_RUN(a_fence_without_progress_doubles_the_limit),
 		IN_RUN(a_gateway_that_fills_is_not_fenced),

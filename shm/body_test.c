@@ -232,7 +232,7 @@ static void a_look_tells_whether_it_still_holds(void **state)
 	assert_true(body_stands(&run, 0, &seen));
 	assert_true(slot_claim(&gateway, 0, STAGE_DONE, &mine));
 	assert_true(body_stands(&run, 0, &seen));
-	struct slot_state next = {STAGE_FILL, gateway.me, 0, 0};
+	struct slot_state next = {.stage = STAGE_FILL, .owner = gateway.me};
 	assert_int_equal(slot_pass(&gateway, 0, &mine, next), SVC_OK);
 	assert_false(body_stands(&run, 0, &seen));
 	assert_null(body_peek(&run, 0).body);

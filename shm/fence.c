@@ -41,7 +41,8 @@ enum svc_code slot_fence(struct shm_run *run, uint32_t slot, struct slot_state s
 			block_give_back(run, fresh, slot);
 		return svc_fail(err, SVC_STALE, __func__, "slot %u has moved on", slot);
 	}
-	/* The word was `seen` until now, so the entry was still its owner's. */
+	/* A held word was `seen` until now, so the entry was still its owner's. An offer's entry
+	 * may be another's: its number is another, too, and this mark says nothing to it. */
 	atomic_store(&owner->fenced, number);
 	atomic_fetch_add(&run->ctl->counters.stalls, 1);
 	return SVC_OK;

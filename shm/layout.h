@@ -130,13 +130,14 @@ enum slot_stage {
 	STAGE_COUNT
 };
 
-/* The slot's word, changed only by compare-and-swap: stage 4 bits, owner 6, body 14, turn 40. The
- * body is the index of its first block; the turn grows by one with every change, so an old word
- * never comes back. */
+/* The slot's word, changed only by compare-and-swap: stage 4 bits, owner 6, held 1, body 14, turn
+ * 39. held: the owner itself made this word. The body is the index of its first block; the turn
+ * grows by one with every change, so an old word never comes back. */
 #define SLOT_STAGE_BITS 4u
 #define SLOT_OWNER_BITS 6u
+#define SLOT_HELD_BITS	1u
 #define SLOT_BODY_BITS	14u
-#define SLOT_TURN_BITS	40u
+#define SLOT_TURN_BITS	39u
 
 struct slot_line {
 	_Atomic uint64_t word;

@@ -163,7 +163,7 @@ static bool has_ended(const struct shm_run *run, uint32_t number)
 
 static struct slot_state state_of(const struct shm_run *run, uint32_t slot)
 {
-	static const struct slot_state none = {STAGE_FREE, 0, 0, 0};
+	static const struct slot_state none = {.stage = STAGE_FREE};
 	return slot < run->n_table ? slot_load(run, slot) : none;
 }
 

@@ -177,7 +177,8 @@ static void move_request(uint32_t slot, enum slot_stage stage, uint32_t owner)
 	struct slot_state seen = slot_load(&run, slot), mine;
 	assert_true(slot_take_over(&gateway, slot, seen, seen.body, &mine));
 	assert_int_equal(
-		slot_pass(&gateway, slot, &mine, (struct slot_state){stage, owner, mine.body, 0}),
+		slot_pass(&gateway, slot, &mine,
+			  (struct slot_state){.stage = stage, .owner = owner, .body = mine.body}),
 		SVC_OK);
 }
 

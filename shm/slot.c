@@ -4,7 +4,9 @@
 
 #define FIELD(bits) ((1ull << (bits)) - 1)
 
-_Static_assert(SLOT_STAGE_BITS + SLOT_OWNER_BITS + SLOT_BODY_BITS + SLOT_TURN_BITS == 64,
+_Static_assert(SLOT_STAGE_BITS + SLOT_OWNER_BITS + SLOT_HELD_BITS + SLOT_BODY_BITS +
+			       SLOT_TURN_BITS ==
+		       64,
 	       "one word");
 _Static_assert(INC_COUNT <= 1u << SLOT_OWNER_BITS, "every entry has a number");
 
@@ -12,6 +14,7 @@ uint64_t slot_pack(struct slot_state state)
 {
 	uint64_t word = state.turn & FIELD(SLOT_TURN_BITS);
 	word = word << SLOT_BODY_BITS | (state.body & FIELD(SLOT_BODY_BITS));
+	word = word << SLOT_HELD_BITS | (state.held ? 1 : 0);
 	word = word << SLOT_OWNER_BITS | (state.owner & FIELD(SLOT_OWNER_BITS));
 	return word << SLOT_STAGE_BITS | ((uint64_t)state.stage & FIELD(SLOT_STAGE_BITS));
 }
@@ -25,6 +28,8 @@ struct slot_state slot_unpack(uint64_t word)
 	word >>= SLOT_STAGE_BITS;
 	state.owner = (uint32_t)(word & FIELD(SLOT_OWNER_BITS));
 	word >>= SLOT_OWNER_BITS;
+	state.held = word & FIELD(SLOT_HELD_BITS);
+	word >>= SLOT_HELD_BITS;
 	state.body = (uint32_t)(word & FIELD(SLOT_BODY_BITS));
 	state.turn = word >> SLOT_BODY_BITS;
 	return state;
@@ -53,23 +58,32 @@ struct slot_state slot_load(const struct shm_run *run, uint32_t slot)
 	return slot_unpack(atomic_load_explicit(&run->slots[slot].word, memory_order_acquire));
 }
 
-static bool swap(struct shm_run *run, uint32_t slot, struct slot_state from, struct slot_state to)
+bool slot_is_held(const struct shm_run *run, struct slot_state state)
 {
-	uint64_t expected = slot_pack(from);
-	to.turn = from.turn + 1;
-	return atomic_compare_exchange_strong_explicit(&run->slots[slot].word, &expected,
-						       slot_pack(to), memory_order_seq_cst,
-						       memory_order_acquire);
+	return state.held && state.owner == run->me;
+}
+
+/* to: what *state is afterwards, with the next turn. */
+static bool swap(struct shm_run *run, uint32_t slot, struct slot_state *state, struct slot_state to)
+{
+	uint64_t expected = slot_pack(*state);
+	to.turn = state->turn + 1;
+	to.held = to.owner != 0 && to.owner == run->me;
+	if (!atomic_compare_exchange_strong_explicit(&run->slots[slot].word, &expected,
+						     slot_pack(to), memory_order_seq_cst,
+						     memory_order_acquire))
+		return false;
+	*state = to;
+	return true;
 }
 
 bool slot_begin(struct shm_run *run, uint32_t slot, struct slot_state *ret_mine)
 {
-	struct slot_state seen = slot_load(run, slot);
-	struct slot_state mine = {STAGE_FILL, run->me, 0, seen.turn};
-	if (seen.stage != STAGE_FREE || !swap(run, slot, seen, mine))
+	struct slot_state state = slot_load(run, slot);
+	if (state.stage != STAGE_FREE ||
+	    !swap(run, slot, &state, (struct slot_state){.stage = STAGE_FILL, .owner = run->me}))
 		return false;
-	mine.turn = seen.turn + 1;
-	*ret_mine = mine;
+	*ret_mine = state;
 	return true;
 }
 
@@ -85,23 +99,19 @@ bool slot_claim(struct shm_run *run, uint32_t slot, enum slot_stage stage,
 enum svc_code slot_pass(struct shm_run *run, uint32_t slot, struct slot_state *mine,
 			struct slot_state next)
 {
-	if (!swap(run, slot, *mine, next)) {
-		atomic_fetch_add(&run->ctl->counters.fenced_writes, 1);
-		return SVC_STALE;
-	}
-	next.turn = mine->turn + 1;
-	*mine = next;
-	return SVC_OK;
+	if (swap(run, slot, mine, next))
+		return SVC_OK;
+	atomic_fetch_add(&run->ctl->counters.fenced_writes, 1);
+	return SVC_STALE;
 }
 
 bool slot_take_over(struct shm_run *run, uint32_t slot, struct slot_state seen, uint32_t body,
 		    struct slot_state *ret_mine)
 {
-	struct slot_state mine = {seen.stage, run->me, body, seen.turn};
-	if (!swap(run, slot, seen, mine))
+	struct slot_state mine = {.stage = seen.stage, .owner = run->me, .body = body};
+	if (!swap(run, slot, &seen, mine))
 		return false;
-	mine.turn = seen.turn + 1;
-	*ret_mine = mine;
+	*ret_mine = seen;
 	block_settle(run, body, slot);
 	return true;
 }

@@ -36,7 +36,7 @@ static void tokenize(struct actor *actor, uint32_t slot)
 	point(actor);
 	atomic_store(&body->tokenized, 1);
 	still_there(actor, slot, mine);
-	pass(actor, slot, &mine, (struct slot_state){STAGE_COMPUTE, 0, mine.body, 0});
+	pass(actor, slot, &mine, (struct slot_state){.stage = STAGE_COMPUTE, .body = mine.body});
 }
 
 /* ---- sampler */
@@ -80,8 +80,9 @@ static void sample(struct actor *actor, uint32_t slot)
 	bool ended = atomic_load(&body->finish) != FINISH_NONE;
 	check(!ended || made == request->n_tokens, "an answer ends at its end");
 	pass(actor, slot, &mine,
-	     (struct slot_state){ended ? STAGE_RECLAIM : STAGE_COMPUTE, atomic_load(&body->worker),
-				 mine.body, 0});
+	     (struct slot_state){.stage = ended ? STAGE_RECLAIM : STAGE_COMPUTE,
+				 .owner = atomic_load(&body->worker),
+				 .body = mine.body});
 }
 
 /* ---- gateway */
@@ -105,7 +106,7 @@ static void admit(struct actor *actor)
 	point(actor);
 	if (!fits) {
 		body_free_all(&actor->run, slot);
-		pass(actor, slot, &mine, (struct slot_state){STAGE_FREE, 0, 0, 0});
+		pass(actor, slot, &mine, (struct slot_state){.stage = STAGE_FREE});
 		return;
 	}
 	struct body *body = body_get(&actor->run, index, slot);
@@ -115,7 +116,7 @@ static void admit(struct actor *actor)
 	body->params.seed = number;
 	point(actor);
 	check(block_run_length(&actor->run, index, slot), "a body was freed under its filler");
-	pass(actor, slot, &mine, (struct slot_state){STAGE_TOKENIZE, 0, index, 0});
+	pass(actor, slot, &mine, (struct slot_state){.stage = STAGE_TOKENIZE, .body = index});
 	atomic_store(&requests[number].admitted, 1);
 	struct slot_handle handle = {slot, generation};
 	point(actor);
@@ -186,10 +187,11 @@ static void release(struct actor *actor, uint32_t slot, struct slot_state seen)
 		finish(actor, slot, mine);
 	point(actor);
 	if (mine.stage != STAGE_FILL || mine.body != 0)
-		pass(actor, slot, &mine, (struct slot_state){STAGE_FILL, actor->run.me, 0, 0});
+		pass(actor, slot, &mine,
+		     (struct slot_state){.stage = STAGE_FILL, .owner = actor->run.me});
 	point(actor);
 	body_free_all(&actor->run, slot);
-	pass(actor, slot, &mine, (struct slot_state){STAGE_FREE, 0, 0, 0});
+	pass(actor, slot, &mine, (struct slot_state){.stage = STAGE_FREE});
 }
 
 static void serve(struct actor *actor, uint32_t slot)

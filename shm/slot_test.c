@@ -43,7 +43,7 @@ static struct slot_state claim(struct shm_run *by, enum slot_stage stage)
 
 static enum svc_code pass(struct shm_run *by, struct slot_state *mine, enum slot_stage stage)
 {
-	return slot_pass(by, 0, mine, (struct slot_state){stage, 0, mine->body, 0});
+	return slot_pass(by, 0, mine, (struct slot_state){.stage = stage, .body = mine->body});
 }
 
 static struct slot_state fence(struct shm_run *by, struct slot_state seen)
@@ -65,12 +65,14 @@ static void a_word_holds_every_field(void **state)
 {
 	(void)state;
 	const struct slot_state full = {STAGE_DONE, (1u << SLOT_OWNER_BITS) - 1,
-					(1u << SLOT_BODY_BITS) - 1, (1ull << SLOT_TURN_BITS) - 1};
+					(1u << SLOT_BODY_BITS) - 1, (1ull << SLOT_TURN_BITS) - 1,
+					true};
 	struct slot_state back = slot_unpack(slot_pack(full));
 	assert_int_equal(back.stage, full.stage);
 	assert_int_equal(back.owner, full.owner);
 	assert_int_equal(back.body, full.body);
 	assert_true(back.turn == full.turn);
+	assert_true(back.held);
 	assert_true(slot_pack((struct slot_state){0}) == 0);
 	/* Damage names no stage, so that nobody acts on it. */
 	assert_int_equal(slot_unpack(STAGE_COUNT).stage, STAGE_COUNT);
@@ -108,15 +110,38 @@ static void a_slot_has_one_owner(void **state)
 	assert_int_equal(atomic_load(&run.ctl->counters.fenced_writes), before + 1);
 }
 
+/* Somebody saw the offer to a process that had been buried already; a new one came into its entry
+ * in between. Only one of the two gets the slot. */
+static void an_offer_is_taken_once(void **state)
+{
+	(void)state;
+	struct slot_state theirs, ours, mine;
+	test_request(&gateway, 0, STAGE_SAMPLE);
+	mine = claim(&sampler, STAGE_SAMPLE);
+	struct slot_state offer = {.stage = STAGE_COMPUTE, .owner = worker.me, .body = mine.body};
+	assert_true(slot_is_held(&sampler, mine));
+	assert_int_equal(slot_pass(&sampler, 0, &mine, offer), SVC_OK);
+	struct slot_state seen = slot_load(&run, 0);
+	assert_int_equal(seen.owner, worker.me);
+	assert_false(slot_is_held(&worker, seen));
+	assert_true(slot_take_over(&worker, 0, seen, seen.body, &ours));
+	assert_true(slot_is_held(&worker, ours));
+	assert_true(slot_is_held(&worker, slot_load(&run, 0)));
+	assert_false(slot_is_held(&other_worker, ours));
+	assert_false(slot_take_over(&other_worker, 0, seen, seen.body, &theirs));
+	assert_int_equal(pass(&worker, &ours, STAGE_RECLAIM), SVC_OK);
+	assert_false(slot_load(&run, 0).held);
+}
+
 /* The same stage, owner and body again is another word. */
 static void a_turn_never_comes_back(void **state)
 {
 	(void)state;
 	test_request(&gateway, 0, STAGE_COMPUTE);
 	struct slot_state first = claim(&worker, STAGE_COMPUTE), again = first;
-	assert_int_equal(
-		slot_pass(&worker, 0, &again, (struct slot_state){STAGE_COMPUTE, 0, first.body, 0}),
-		SVC_OK);
+	assert_int_equal(slot_pass(&worker, 0, &again,
+				   (struct slot_state){.stage = STAGE_COMPUTE, .body = first.body}),
+			 SVC_OK);
 	again = claim(&worker, STAGE_COMPUTE);
 	assert_int_equal(again.body, first.body);
 	assert_true(again.turn > first.turn);
@@ -207,9 +232,9 @@ static void a_frozen_owners_body_is_left_to_it(void **state)
 	uint32_t taken = body_count_used(&run);
 	assert_int_equal(pass(&other_sampler, &mine, STAGE_DONE), SVC_OK);
 	mine = claim(&gateway, STAGE_DONE);
-	assert_int_equal(
-		slot_pass(&gateway, 0, &mine, (struct slot_state){STAGE_FILL, gateway.me, 0, 0}),
-		SVC_OK);
+	assert_int_equal(slot_pass(&gateway, 0, &mine,
+				   (struct slot_state){.stage = STAGE_FILL, .owner = gateway.me}),
+			 SVC_OK);
 	body_free_all(&gateway, 0);
 	assert_int_equal(body_count_used(&run), taken - 1);
 	assert_int_equal(block_sweep(&gateway), 0);
@@ -238,9 +263,9 @@ static void a_fence_that_comes_too_late_is_undone(void **state)
 	struct slot_state done = claim(&worker, STAGE_COMPUTE);
 	assert_int_equal(pass(&worker, &done, STAGE_DONE), SVC_OK);
 	done = claim(&gateway, STAGE_DONE);
-	assert_int_equal(
-		slot_pass(&gateway, 0, &done, (struct slot_state){STAGE_FILL, gateway.me, 0, 0}),
-		SVC_OK);
+	assert_int_equal(slot_pass(&gateway, 0, &done,
+				   (struct slot_state){.stage = STAGE_FILL, .owner = gateway.me}),
+			 SVC_OK);
 	body_free_all(&gateway, 0);
 	assert_int_equal(body_count_used(&run), 0);
 }
@@ -327,9 +352,9 @@ static void frozen_one_after_the_other(void **state)
 	block_settle(&other_sampler, second.body, 0);
 	assert_int_equal(pass(&third, &mine, STAGE_DONE), SVC_OK);
 	mine = claim(&gateway, STAGE_DONE);
-	assert_int_equal(
-		slot_pass(&gateway, 0, &mine, (struct slot_state){STAGE_FILL, gateway.me, 0, 0}),
-		SVC_OK);
+	assert_int_equal(slot_pass(&gateway, 0, &mine,
+				   (struct slot_state){.stage = STAGE_FILL, .owner = gateway.me}),
+			 SVC_OK);
 	body_free_all(&gateway, 0);
 	assert_int_equal(body_count_used(&run), 2);
 	test_end(&other_sampler);
@@ -361,6 +386,7 @@ int main(void)
 		cmocka_unit_test(a_word_holds_every_field),
 		IN_RUN(only_a_free_slot_is_begun),
 		IN_RUN(a_slot_has_one_owner),
+		IN_RUN(an_offer_is_taken_once),
 		IN_RUN(a_turn_never_comes_back),
 		IN_RUN(a_cancel_reaches_its_own_request_only),
 		IN_RUN(a_fenced_slot_goes_on_with_what_was_committed),

@@ -134,7 +134,7 @@ static inline struct body *test_request(struct shm_run *gateway, uint32_t slot,
 	test_must(body != NULL, "body_get");
 	body->generation = atomic_load(&gateway->slots[slot].generation);
 	body->kind = BODY_GENERATE;
-	struct slot_state next = {stage, 0, index, 0};
+	struct slot_state next = {.stage = stage, .body = index};
 	test_must(slot_pass(gateway, slot, &mine, next) == SVC_OK, "slot_pass");
 	return body;
 }

@@ -137,9 +137,9 @@ bool own(struct actor *actor, uint32_t slot, enum slot_stage stage, struct slot_
 	if (seen.stage != stage)
 		return false;
 	*mine = seen;
-	if (seen.owner == actor->run.me)
+	if (slot_is_held(&actor->run, seen))
 		return true;
-	if (seen.owner == 0 || is_orphan(actor, seen.owner)) {
+	if (seen.owner == 0 || seen.owner == actor->run.me || is_orphan(actor, seen.owner)) {
 		point(actor);
 		return slot_take_over(&actor->run, slot, seen, seen.body, mine);
 	}
@@ -162,6 +162,8 @@ void pass(struct actor *actor, uint32_t slot, struct slot_state *mine, struct sl
 			   !inc_is_ready(&run, next.owner)))
 		next.owner = 0;
 	leave_all(actor);
+	/* The next owner may be dead and buried by now, and its entry another's. */
+	point(actor);
 	/* Fenced: exit status 75. */
 	if (slot_pass(&actor->run, slot, mine, next) != SVC_OK)
 		die(actor);
@@ -195,8 +197,9 @@ bool end_cancelled(struct actor *actor, uint32_t slot, struct slot_state *mine, 
 	check(atomic_load(&request_of(body)->cancelled), "a cancel reached another request");
 	body_fail(body, &(struct svc_err){.code = SVC_CANCELLED});
 	bool holds = atomic_load(&body->n_pages) || atomic_load(&body->row);
-	struct slot_state next = {holds ? STAGE_RECLAIM : STAGE_DONE,
-				  holds ? atomic_load(&body->worker) : 0, mine->body, 0};
+	struct slot_state next = {.stage = holds ? STAGE_RECLAIM : STAGE_DONE,
+				  .owner = holds ? atomic_load(&body->worker) : 0,
+				  .body = mine->body};
 	pass(actor, slot, mine, next);
 	return true;
 }

@@ -146,7 +146,7 @@ static void wait_again(struct actor *actor, struct sequence *sequence)
 	if (sequence->row != PAGE_NONE)
 		row_drop(&actor->run, sequence->row, sequence->slot);
 	pass(actor, sequence->slot, &sequence->mine,
-	     (struct slot_state){STAGE_COMPUTE, 0, sequence->mine.body, 0});
+	     (struct slot_state){.stage = STAGE_COMPUTE, .body = sequence->mine.body});
 }
 
 static void compute(struct actor *actor, uint32_t slot)
@@ -186,7 +186,9 @@ static void compute(struct actor *actor, uint32_t slot)
 		point(actor);
 	}
 	pass(actor, slot, &sequence.mine,
-	     (struct slot_state){STAGE_SAMPLE, atomic_load(&body->sampler), sequence.mine.body, 0});
+	     (struct slot_state){.stage = STAGE_SAMPLE,
+				 .owner = atomic_load(&body->sampler),
+				 .body = sequence.mine.body});
 }
 
 static void reclaim(struct actor *actor, uint32_t slot)
@@ -203,7 +205,7 @@ static void reclaim(struct actor *actor, uint32_t slot)
 		if (page_handle(&actor->run, page_of_handle(table[i])) == table[i])
 			page_drop(&actor->run, page_of_handle(table[i]));
 	row_drop(&actor->run, row - 1, slot);
-	pass(actor, slot, &mine, (struct slot_state){STAGE_DONE, 0, mine.body, 0});
+	pass(actor, slot, &mine, (struct slot_state){.stage = STAGE_DONE, .body = mine.body});
 }
 
 void work(struct actor *actor, uint32_t slot)

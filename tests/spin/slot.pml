@@ -4,8 +4,10 @@
  * An incarnation here may act in every stage, so any two of them stand for two instances of a role. It may end between
  * any two stores. A frozen process is one that takes no step for a while: it needs no model of its own, since a fence
  * may come at any time, by mistake too. What a fenced process does until it notices is part of the search.
+ * With REUSE the second incarnation comes into the first one's entry, when that has ended and nothing names it any more.
  *
  * run: -DREQUESTS=2 -DDEATHS=2 -DFENCES=0 -DHANDED ; -m200000
+ * run: -DREQUESTS=2 -DDEATHS=1 -DFENCES=0 -DHANDED -DREUSE ; -m200000
  * run: -DREQUESTS=2 -DDEATHS=1 -DFENCES=0 -DCANCEL -DINCS=2 ; -m200000
  * run: -DREQUESTS=1 -DDEATHS=1 -DFENCES=1 ; -m200000
  * run: -DREQUESTS=2 -DDEATHS=1 -DFENCES=1 -DSHORT=1 ; -m200000
@@ -20,6 +22,7 @@
  * breaks: -DREQUESTS=1 -DDEATHS=0 -DFENCES=0 -DNO_SETTLE ; -m200000
  * breaks: -DREQUESTS=1 -DDEATHS=1 -DFENCES=0 -DSWEEP_CURRENT ; -m200000
  * breaks: -DREQUESTS=1 -DDEATHS=1 -DFENCES=0 -DNO_TAKE_OVER ; -m200000
+ * breaks: -DREQUESTS=1 -DDEATHS=1 -DFENCES=0 -DHANDED -DREUSE -DNO_HELD ; -m200000
  * breaks: -DREQUESTS=2 -DDEATHS=0 -DFENCES=0 -DCANCEL -DNO_GENERATION ; -m200000
  */
 #ifndef INCS
@@ -41,6 +44,7 @@
 
 /* The slot's word and line. */
 byte stage, owner, body, turn;
+bit held;
 byte generation, cancel;
 
 /* Block words; each run here is one block. */
@@ -61,6 +65,21 @@ byte writer[BODIES + 1], holds[INCS + 1];
 byte deaths = DEATHS, fences = FENCES, begun, ended;
 byte used; /* incarnations are alike: they come on in order */
 bit wanted_gone[REQUESTS + 1], was_done[REQUESTS + 1], admitted[REQUESTS + 1];
+
+/* Entries of the table of the living: a word names an entry, the table says which incarnation that is. */
+#ifdef REUSE
+byte table[INCS];
+#define ENTRY(i)  ((i + 1) / 2) /* 1 and 2: 1, 3: 2 */
+#define NUMBER(e) table[e]
+#define IN_ORDER  true
+#else
+#define ENTRY(i)  i
+#define NUMBER(e) e
+#define IN_ORDER  (id <= used + 1)
+#endif
+#define MINE	 (owner == ENTRY(id))
+#define OTHERS	 (owner != 0 && owner != ENTRY(id))
+#define ORPHAN	 (OTHERS && !alive[NUMBER(owner)])
 
 #define ALL_OVER (begun == REQUESTS && stage == FREE)
 
@@ -149,7 +168,7 @@ inline deliver(b)
 
 /* The only swap: from the word that was seen. */
 #ifdef NO_TURN
-#define IS_SEEN (stage == seen_stage && owner == seen_owner && body == seen_body)
+#define IS_SEEN (stage == seen_stage && owner == seen_owner && held == seen_held && body == seen_body)
 #define RAISE	skip
 #else
 #define IS_SEEN (turn == seen_turn)
@@ -162,10 +181,12 @@ inline swap(to_stage, to_owner, to_body)
 	:: IS_SEEN ->
 		stage = to_stage;
 		owner = to_owner;
+		held = to_owner == ENTRY(id);
 		body = to_body;
 		RAISE;
 		seen_stage = to_stage;
 		seen_owner = to_owner;
+		seen_held = held;
 		seen_body = to_body;
 		seen_turn = turn;
 		swapped = true
@@ -192,6 +213,7 @@ inline see()
 	used = (id > used -> id : used);
 	seen_stage = stage;
 	seen_owner = owner;
+	seen_held = held;
 	seen_body = body;
 	seen_turn = turn
 }
@@ -201,6 +223,7 @@ inline forget()
 {
 	seen_stage = 0;
 	seen_owner = 0;
+	seen_held = 0;
 	seen_body = 0;
 	seen_turn = 0;
 	mine_request = 0;
@@ -218,23 +241,31 @@ proctype incarnation(byte id)
 {
 	byte seen_stage, seen_owner, seen_body, seen_turn;
 	byte mine_request, fresh, i, next, old_kind, old_number, old_stamp;
-	bit swapped, gone;
+	bit swapped, gone, seen_held;
 
+#ifdef REUSE
+	atomic { table[ENTRY(id)] == 0 -> table[ENTRY(id)] = id; alive[id] = 1 }
+#endif
 look:
 	atomic { forget() };
 	do
 	:: atomic { ALL_OVER -> goto dead }
-	:: atomic { id <= used + 1 && stage == FREE && begun < REQUESTS && SOME_FREE -> see() }
-		atomic { MAY_DIE; swap(FILL, id, 0); if :: swapped -> goto fill :: else -> goto look fi }
+	:: atomic { IN_ORDER && stage == FREE && begun < REQUESTS && SOME_FREE -> see() }
+		atomic { MAY_DIE; swap(FILL, ENTRY(id), 0); if :: swapped -> goto fill :: else -> goto look fi }
 #ifndef NO_TAKE_OVER
-	:: atomic { id <= used + 1 && stage >= FILL && owner != 0 && owner != id && !alive[owner] -> see(); goto take }
+	:: atomic { IN_ORDER && stage >= FILL && ORPHAN -> see(); goto take }
 #endif
-	:: atomic { id <= used + 1 && stage > FILL && owner == 0 -> see(); goto take }
-	:: atomic { id <= used + 1 && stage > FILL && stage < DONE && owner == id -> see(); holds[id] = body; goto act }
+	:: atomic { IN_ORDER && stage > FILL && owner == 0 -> see(); goto take }
+#ifdef NO_HELD
+	:: atomic { IN_ORDER && stage > FILL && stage < DONE && MINE -> see(); holds[id] = body; goto act }
+#else
+	:: atomic { IN_ORDER && stage > FILL && stage < DONE && MINE && held -> see(); holds[id] = body; goto act }
+	:: atomic { IN_ORDER && stage > FILL && stage < DONE && MINE && !held -> see(); goto take }
+#endif
 #ifdef FENCE_FILL
-	:: atomic { id <= used + 1 && stage == FILL && owner != 0 && owner != id && alive[owner] && fences > 0 -> fences--; see(); goto take }
+	:: atomic { IN_ORDER && stage == FILL && OTHERS && alive[NUMBER(owner)] && fences > 0 -> fences--; see(); goto take }
 #endif
-	:: atomic { id <= used + 1 && stage > FILL && stage < DONE && owner != 0 && owner != id && alive[owner] && fences > 0 ->
+	:: atomic { IN_ORDER && stage > FILL && stage < DONE && OTHERS && alive[NUMBER(owner)] && fences > 0 ->
 		fences--; see(); goto fence }
 	od;
 
@@ -263,7 +294,7 @@ take:
 	atomic {
 		MAY_DIE;
 		next = seen_owner;
-		swap(seen_stage, id, seen_body);
+		swap(seen_stage, ENTRY(id), seen_body);
 		if
 		:: !swapped -> goto look
 		:: else -> holds[id] = seen_body
@@ -345,7 +376,7 @@ act:
 /* ---- fence: a copy of what is committed; what the owner could write is left to it */
 fence:
 #ifdef NO_COPY
-	atomic { MAY_DIE; swap(seen_stage, id, seen_body); if :: swapped -> holds[id] = seen_body; goto act :: else -> goto look fi }
+	atomic { MAY_DIE; swap(seen_stage, ENTRY(id), seen_body); if :: swapped -> holds[id] = seen_body; goto act :: else -> goto look fi }
 #endif
 	atomic { MAY_DIE; take_block(fresh); if :: fresh == 0 -> goto look :: else -> holds[id] = fresh fi }
 	atomic { MAY_DIE; enter(fresh); mine_request = request[seen_body]; request[fresh] = mine_request;
@@ -355,7 +386,7 @@ fence:
 #if !defined(NO_LEAVE) && !defined(LATE_LEAVE)
 again:
 	atomic { MAY_DIE; old_kind = kind[seen_body]; old_number = number[seen_body];
-		old_stamp = stamp[seen_body]; i = seen_owner }
+		old_stamp = stamp[seen_body]; i = NUMBER(seen_owner) }
 	atomic { MAY_DIE; if :: !IS_SEEN -> goto give_back :: else fi }
 	atomic { MAY_DIE;
 		if
@@ -367,7 +398,7 @@ again:
 		MAY_DIE;
 		i = seen_body;
 		next = seen_owner;
-		swap(seen_stage, id, fresh);
+		swap(seen_stage, ENTRY(id), fresh);
 		if
 		:: !swapped -> goto give_back
 		:: else
@@ -392,7 +423,7 @@ give_back:
 release:
 	atomic {
 		MAY_DIE;
-		swap(FILL, id, 0);
+		swap(FILL, ENTRY(id), 0);
 		assert(swapped);
 		holds[id] = 0
 	}
@@ -467,6 +498,16 @@ sweep:
 	od
 }
 
+#ifdef REUSE
+/* First it is proven that the entry's incarnation has ended, then looked whether anything names it; then it is freed. */
+proctype undertaker()
+{
+	atomic { table[1] != 0 && !alive[table[1]] };
+	atomic { stage == FREE || owner != 1 };
+	table[1] = 0
+}
+#endif
+
 /* A client that goes away, perhaps late: its handle names a request, not the slot. */
 proctype client()
 {
@@ -494,10 +535,17 @@ init
 	atomic {
 		i = 1;
 		do
+#ifdef REUSE
+		:: i <= INCS -> run incarnation(i); i++
+#else
 		:: i <= INCS -> alive[i] = 1; run incarnation(i); i++
+#endif
 		:: i > INCS -> break
 		od;
 		run sweeper();
+#ifdef REUSE
+		run undertaker();
+#endif
 #ifdef CANCEL
 		run client()
 #endif
