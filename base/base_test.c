@@ -1,13 +1,17 @@
 #include <errno.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <cmocka.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/cores.h"
 #include "base/err.h"
 
 static void json_string_escapes_and_replaces(void **state)
@@ -113,6 +117,57 @@ static void full_context_is_said_in_known_words(void **state)
 	assert_non_null(strstr(err.msg, "input is too long: 8193 tokens > 8192 maximum;"));
 }
 
+static void write_file(const char *folder, const char *name, const char *text)
+{
+	char path[128];
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	FILE *file = fopen(path, "we");
+	assert_non_null(file);
+	fputs(text, file);
+	assert_int_equal(fclose(file), 0);
+}
+
+/* The least of a group's limits and of those above it, rounded up. */
+static void limits_of_a_control_group(void **state)
+{
+	(void)state;
+	char root[] = "/tmp/lockstep-base-test-XXXXXX", inner[64], path[80];
+	assert_non_null(mkdtemp(root));
+	snprintf(inner, sizeof inner, "%s/a", root);
+	assert_int_equal(mkdir(inner, 0700), 0);
+	assert_int_equal(cores_of_group(root, "/a"), UINT32_MAX);
+	write_file(inner, "cpu.max", "max 100000\n");
+	assert_int_equal(cores_of_group(root, "/a"), UINT32_MAX);
+	write_file(inner, "cpu.max", "150000 100000\n");
+	assert_int_equal(cores_of_group(root, "/a"), 2);
+	assert_int_equal(cores_of_group(root, "/a/gone"), 2);
+	assert_int_equal(cores_of_group(root, "/"), UINT32_MAX);
+	write_file(root, "cpu.max", "50000 100000\n");
+	assert_int_equal(cores_of_group(root, "/a"), 1);
+	write_file(root, "cpu.max", "0 0\n");
+	assert_int_equal(cores_of_group(root, "/a"), 2);
+	const char *const files[] = {"a/cpu.max", "cpu.max", "a", ""};
+	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+		snprintf(path, sizeof path, "%s/%s", root, files[i]);
+		assert_int_equal(remove(path), 0);
+	}
+}
+
+static void cores_it_may_not_run_on_dont_count(void **state)
+{
+	(void)state;
+	cpu_set_t before, one;
+	assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+	assert_in_range(cores_usable(), 1, CPU_COUNT(&before));
+	CPU_ZERO(&one);
+	for (size_t cpu = 0; CPU_COUNT(&one) == 0; cpu++)
+		if (CPU_ISSET(cpu, &before))
+			CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+	assert_int_equal(cores_usable(), 1);
+	assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -122,6 +177,8 @@ int main(void)
 		cmocka_unit_test(buf_limit_is_kept),
 		cmocka_unit_test(arena_limit_is_kept),
 		cmocka_unit_test(error_keeps_its_first_cause),
+		cmocka_unit_test(limits_of_a_control_group),
+		cmocka_unit_test(cores_it_may_not_run_on_dont_count),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
+#include "base/cores.h"
 #include "cli/cli.h"
 
 static const struct opt bench_options[] = {
@@ -129,7 +129,6 @@ static void print_json(const struct bench_plan *plan, const struct bench_result 
 static void read_plan(const struct opt_set *options, char *url, size_t url_size,
 		      struct bench_plan *ret)
 {
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	int64_t threads = opt_int(options, "threads");
 	const char *given = opt_string(options, "url");
 	if (*given)
@@ -143,9 +142,7 @@ static void read_plan(const struct opt_set *options, char *url, size_t url_size,
 		.grammar = opt_string(options, "grammar"),
 		.url = url,
 		.api_key = opt_string(options, "api-key"),
-		.threads = (uint32_t)(threads	  ? threads
-				      : cores > 0 ? cores
-						  : 1),
+		.threads = threads ? (uint32_t)threads : cores_usable(),
 		.streams = (uint32_t)opt_int(options, "streams"),
 		.prompt_tokens = (uint32_t)opt_int(options, "prompt-tokens"),
 		.tokens = (uint32_t)opt_int(options, "tokens"),

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/buf.h"
+#include "base/cores.h"
 #include "base/log.h"
 #include "tokenizer/prompt.h"
 
@@ -78,7 +78,6 @@ int cli_verify(int argc, char **argv)
 enum svc_code verify_read_config(const struct opt_set *options, struct vfy_config *ret_config,
 				 struct svc_err *err)
 {
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	int64_t threads = opt_int(options, "threads");
 	if (!*opt_string(options, "model"))
 		return svc_fail_param(err, SVC_USAGE, "model", "--model FILE is needed");
@@ -86,9 +85,7 @@ enum svc_code verify_read_config(const struct opt_set *options, struct vfy_confi
 		.model = opt_string(options, "model"),
 		.family = opt_string(options, "family"),
 		.isa = opt_string(options, "isa"),
-		.threads = (uint32_t)(threads	  ? threads
-				      : cores > 0 ? cores
-						  : 1),
+		.threads = threads ? (uint32_t)threads : cores_usable(),
 		.ctx = (uint32_t)opt_int(options, "ctx"),
 		.chunk = (uint32_t)opt_int(options, "chunk"),
 		.neighbours = (uint32_t)opt_int(options, "neighbours"),

@@ -3,8 +3,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "base/cores.h"
 #include "base/log.h"
 #include "npu-worker/ahead.h"
 #include "npu-worker/batch.h"
@@ -27,7 +27,8 @@ static const struct opt worker_options[] = {
 	 "an NPU that takes longer for one dispatch has failed"},
 	{"device-pause-ms", OPT_INT, "30000", 0, 600000, NULL,
 	 "how long an NPU that failed three times within a minute is left alone"},
-	{"threads", OPT_INT, "0", 0, 256, NULL, "compute threads; 0: one per core, at most 16"},
+	{"threads", OPT_INT, "0", 0, 256, NULL,
+	 "compute threads; 0: one per core that it may use, at most 16"},
 	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512|amx",
 	 "instruction set; all give the same bits"},
 	{"lock-memory", OPT_BOOL, "false", 0, 0, NULL,
@@ -197,11 +198,11 @@ static bool drain(struct svc *svc)
 
 static uint32_t choose_threads(const struct svc *svc)
 {
-	long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	int64_t asked = opt_int(svc->options, "threads");
+	uint32_t cores = cores_usable();
 	if (asked > 0)
 		return (uint32_t)asked;
-	return cores < 1 ? 1 : cores > 16 ? 16 : (uint32_t)cores;
+	return cores < 16 ? cores : 16;
 }
 
 static enum svc_code allocate(struct worker *worker, struct svc_err *err)
