@@ -28,6 +28,19 @@ bool cli_options(const struct opt_source *source, int argc, char **argv, struct 
 	return false;
 }
 
+enum svc_code cli_role(const struct opt_set *options, bool needed, enum shm_role *ret_role,
+		       struct svc_err *err)
+{
+	const char *name = opt_positional(options, 0);
+	*ret_role = name ? inc_role_parse(name) : ROLE_NONE;
+	if (*ret_role != ROLE_NONE || (!name && !needed))
+		return SVC_OK;
+	return svc_fail(err, SVC_USAGE, __func__,
+			"%s%.64s%s gateway, tokenizer, npu-worker, sampler or keeper",
+			name ? "\"" : "", name ? name : "which role?",
+			name ? "\" is no role:" : "");
+}
+
 int cli_fail(const struct svc_err *err)
 {
 	fprintf(stderr, "lockstep: %s\n", err->msg);

@@ -3,6 +3,7 @@
 #pragma once
 #include "base/err.h"
 #include "services/option.h"
+#include "shm/incarnation.h"
 
 struct cli_command {
 	const char *name;
@@ -29,6 +30,9 @@ bool cli_options(const struct opt_source *source, int argc, char **argv, struct 
 int cli_fail(const struct svc_err *err);
 /* The run directory: the option, or the default of this user. */
 void cli_run_dir(const struct opt_set *options, char *dir, size_t size);
+/* The role that the command's first word names; ROLE_NONE if there is none and it isn't needed. */
+SVC_CHECKED enum svc_code cli_role(const struct opt_set *options, bool needed,
+				   enum shm_role *ret_role, struct svc_err *err);
 /* Calls visit for the run in dir or, if dir is that of several (deploy/up --model NAME=FILE), for
  * each of those below it; ends with the first that fails. SVC_NO_WORKER: nothing runs there. */
 typedef enum svc_code cli_visitor(const char *dir, void *context, struct svc_err *err);

@@ -145,17 +145,11 @@ int cli_reload(int argc, char **argv)
 	int status;
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
-	const char *name = opt_positional(options, 0);
-	reloading.role = name ? inc_role_parse(name) : ROLE_NONE;
-	if (name && reloading.role == ROLE_NONE) {
-		opt_free(options);
-		svc_fail(&err, SVC_USAGE, __func__,
-			 "which role? gateway, tokenizer, npu-worker, sampler or keeper");
-		return cli_fail(&err);
-	}
 	cli_run_dir(options, dir, sizeof dir);
 	reloading.timeout_s = opt_int(options, "timeout-s");
-	enum svc_code code = cli_each_run(dir, reload_run, &reloading, &err);
+	enum svc_code code = cli_role(options, false, &reloading.role, &err);
+	if (code == SVC_OK)
+		code = cli_each_run(dir, reload_run, &reloading, &err);
 	opt_free(options);
 	if (code != SVC_OK)
 		return cli_fail(&err);

@@ -72,17 +72,13 @@ int cli_restart(int argc, char **argv)
 	int status;
 	if (!cli_options(&source, argc, argv, &options, &status))
 		return status;
-	const char *name = opt_positional(options, 0);
-	enum shm_role role = name ? inc_role_parse(name) : ROLE_NONE;
 	int64_t timeout_s = opt_int(options, "timeout-s");
 	cli_run_dir(options, dir, sizeof dir);
+	enum shm_role role;
+	enum svc_code code = cli_role(options, true, &role, &err);
 	opt_free(options);
-	if (role == ROLE_NONE) {
-		svc_fail(&err, SVC_USAGE, __func__,
-			 "which role? gateway, tokenizer, npu-worker, sampler or keeper");
-		return cli_fail(&err);
-	}
-	enum svc_code code = run_attach(dir, dir, ROLE_KEEPER, &run, &err);
+	if (code == SVC_OK)
+		code = run_attach(dir, dir, ROLE_KEEPER, &run, &err);
 	if (code != SVC_OK)
 		return cli_fail(&err);
 	/* The list first: successors may take other entries while we go. */
