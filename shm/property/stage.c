@@ -140,6 +140,10 @@ bool own(struct actor *actor, uint32_t slot, enum slot_stage stage, struct slot_
 	if (slot_is_held(&actor->run, seen))
 		return true;
 	if (seen.owner == 0 || seen.owner == actor->run.me || is_orphan(actor, seen.owner)) {
+		/* What was passed to a process that was buried already: another may come into its
+		 * entry. */
+		if (seen.owner && atomic_load(&run.ctl->incs[seen.owner].number) == 0)
+			nap(3000);
 		point(actor);
 		return slot_take_over(&actor->run, slot, seen, seen.body, mine);
 	}
@@ -162,7 +166,9 @@ void pass(struct actor *actor, uint32_t slot, struct slot_state *mine, struct sl
 			   !inc_is_ready(&run, next.owner)))
 		next.owner = 0;
 	leave_all(actor);
-	/* The next owner may be dead and buried by now, and its entry another's. */
+	/* Time for the next owner to die and be buried. */
+	if (next.owner && draw(actor, 50) == 0)
+		nap(3000);
 	point(actor);
 	/* Fenced: exit status 75. */
 	if (slot_pass(&actor->run, slot, mine, next) != SVC_OK)
