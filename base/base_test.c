@@ -146,7 +146,15 @@ static void limits_of_a_control_group(void **state)
 	assert_int_equal(cores_of_group(root, "/a"), 1);
 	write_file(root, "cpu.max", "0 0\n");
 	assert_int_equal(cores_of_group(root, "/a"), 2);
-	const char *const files[] = {"a/cpu.max", "cpu.max", "a", ""};
+	/* The first version's two files. */
+	write_file(inner, "cpu.max", "");
+	write_file(inner, "cpu.cfs_quota_us", "-1\n");
+	write_file(inner, "cpu.cfs_period_us", "100000\n");
+	assert_int_equal(cores_of_group(root, "/a"), UINT32_MAX);
+	write_file(inner, "cpu.cfs_quota_us", "210000\n");
+	assert_int_equal(cores_of_group(root, "/a"), 3);
+	const char *const files[] = {
+		"a/cpu.max", "a/cpu.cfs_quota_us", "a/cpu.cfs_period_us", "cpu.max", "a", ""};
 	for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
 		snprintf(path, sizeof path, "%s/%s", root, files[i]);
 		assert_int_equal(remove(path), 0);

@@ -2,24 +2,36 @@
 
 #include <inttypes.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static uint32_t limit_in(const char *folder)
+/* How many numbers the file begins with, of at most two. */
+static int read_numbers(const char *folder, const char *name, uint64_t numbers[2])
 {
 	char path[4200];
-	uint64_t quota, period;
-	snprintf(path, sizeof path, "%s/cpu.max", folder);
+	snprintf(path, sizeof path, "%s/%s", folder, name);
 	FILE *file = fopen(path, "re");
 	if (!file)
-		return UINT32_MAX;
-	/* "max 100000": no limit. */
-	int n = fscanf(file, "%" SCNu64 " %" SCNu64, &quota, &period);
+		return 0;
+	int n = fscanf(file, "%" SCNu64 " %" SCNu64, &numbers[0], &numbers[1]);
 	fclose(file);
-	if (n != 2 || quota == 0 || period == 0 || quota / period >= UINT32_MAX)
+	return n < 0 ? 0 : n;
+}
+
+/* Without a limit the files say "max 100000" and -1. */
+static uint32_t limit_in(const char *folder)
+{
+	uint64_t v2[2], quota[2], period[2];
+	if (read_numbers(folder, "cpu.max", v2) == 2)
+		quota[0] = v2[0], period[0] = v2[1];
+	else if (read_numbers(folder, "cpu.cfs_quota_us", quota) != 1 ||
+		 read_numbers(folder, "cpu.cfs_period_us", period) != 1)
 		return UINT32_MAX;
-	return (uint32_t)(quota / period + (quota % period != 0));
+	if (quota[0] == 0 || period[0] == 0 || quota[0] / period[0] >= UINT32_MAX)
+		return UINT32_MAX;
+	return (uint32_t)(quota[0] / period[0] + (quota[0] % period[0] != 0));
 }
 
 uint32_t cores_of_group(const char *root, const char *group)
@@ -38,19 +50,33 @@ uint32_t cores_of_group(const char *root, const char *group)
 	return least;
 }
 
+/* The lines of /proc/self/cgroup are NUMBER:CONTROLLERS:GROUP; version 2 names no controllers. */
+static uint32_t limit_of_line(char *line)
+{
+	char *controllers = strchr(line, ':');
+	char *group = controllers ? strchr(controllers + 1, ':') : NULL;
+	if (!group)
+		return UINT32_MAX;
+	*group++ = 0;
+	if (!*++controllers)
+		return cores_of_group("/sys/fs/cgroup", group);
+	bool is_cpu = strcmp(controllers, "cpu") == 0 || strncmp(controllers, "cpu,", 4) == 0;
+	return is_cpu ? cores_of_group("/sys/fs/cgroup/cpu", group) : UINT32_MAX;
+}
+
 static uint32_t group_limit(void)
 {
 	char line[4100];
-	uint32_t limit = UINT32_MAX;
+	uint32_t least = UINT32_MAX;
 	FILE *file = fopen("/proc/self/cgroup", "re");
 	while (file && fgets(line, sizeof line, file)) {
 		line[strcspn(line, "\n")] = 0;
-		if (strncmp(line, "0::", 3) == 0)
-			limit = cores_of_group("/sys/fs/cgroup", line + 3);
+		uint32_t limit = limit_of_line(line);
+		least = limit < least ? limit : least;
 	}
 	if (file)
 		fclose(file);
-	return limit;
+	return least;
 }
 
 uint32_t cores_usable(void)
