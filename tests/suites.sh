@@ -247,7 +247,13 @@ suite_unit() { pytest_suite; }
 suite_golden() { pytest_suite; }
 suite_deploy() { pytest_suite; }
 suite_process() { pytest_suite; }
-suite_http() { pytest_suite; }
+
+# The long form installs large programs the first time.
+suite_http() {
+	local limit=1500
+	! $long || limit=7200
+	pytest_suite "$limit"
+}
 
 # In a Debian 13 root, which is made the first time and kept. Where none can be made the tests say so and are skipped. Each of them has
 # a limit of its own (tests/lib/plugin.py), so that one which stands still doesn't take the others with it.

@@ -33,12 +33,21 @@ def python_with(requirements):
     """The interpreter of a virtual environment that has what the file lists."""
     def make(folder):
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([folder / "bin/pip", "install", "-q", "--disable-pip-version-check", "-r", requirements], check=True)
+        # Most of it is never imported, so nothing is compiled here.
+        subprocess.run([folder / "bin/pip", "install", "-q", "--no-compile", "--disable-pip-version-check", "-r", requirements],
+                       check=True)
     return kept("venv", sys.version + requirements.read_text(), make) / "bin/python"
 
 
 def lm_eval_python():
     return python_with(HERE.parent / "http/requirements-lm-eval.txt")
+
+
+def node_program(name, package):
+    """The command NAME of an npm package, which has a folder of its own."""
+    def make(folder):
+        subprocess.run(["npm", "install", "--prefix", folder, "--no-fund", "--no-audit", package], check=True)
+    return kept("node", package, make) / "node_modules/.bin" / name
 
 
 if __name__ == "__main__":  # to have it made beside other work

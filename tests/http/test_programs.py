@@ -1,0 +1,92 @@
+"""Programs as people use them, set up as docs/clients.md says. In the long form alone: each is large, is installed by itself
+and kept in the cache."""
+
+import json
+import os
+import shutil
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from clients import PARIS, QUESTION, node_program
+
+pytestmark = pytest.mark.skipif(not os.environ.get("LOCKSTEP_LONG"), reason="only with --long")
+TOO_LONG = "x " * 9000  # tokens, of a context of 8,192
+COUNTERS = {"asked": 'lockstep_requests_total{endpoint="chat_completions"}', "answered": 'lockstep_results_total{code="ok"}',
+            "too_long": 'lockstep_results_total{code="context_length_exceeded"}',
+            "prompt": "lockstep_prompt_tokens_total", "answer": "lockstep_generated_tokens_total",
+            "events": "lockstep_sse_events_total"}
+
+
+class Counted:
+    """What the server has counted since this was made."""
+    def __init__(self, pipeline):
+        self.pipeline = pipeline
+        self.before = self._read()
+
+    def _read(self):
+        # A result that there never was has no line.
+        return {key: self.pipeline.metric(name) or 0 for key, name in COUNTERS.items()}
+
+    def so_far(self):
+        return SimpleNamespace(**{key: value - self.before[key] for key, value in self._read().items()})
+
+
+def run(folder, *command, **environment):
+    """As a person whose home is the folder runs it there; what comes back, whatever it is."""
+    return subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True, timeout=1200, stdin=subprocess.DEVNULL,
+                          env={**os.environ, "HOME": str(folder), **environment})
+
+
+def model_of(pipeline):
+    return pipeline.get("/v1/models").json["data"][0]["id"]
+
+
+# ---- Continue
+
+CONTINUE = "@continuedev/cli@1.5.47"
+CONFIG = """\
+name: Local
+version: 1.0.0
+schema: v1
+models:
+  - name: Lockstep
+    provider: openai
+    model: {model}
+    apiBase: {url}/v1
+    apiKey: none
+    roles: [chat, edit]
+    defaultCompletionOptions: {{temperature: 0, maxTokens: 100}}
+"""
+
+
+@pytest.fixture
+def cn(pipeline, tmp_path):
+    if not shutil.which("npm"):
+        pytest.skip("NO NPM HERE: Continue can't be installed")
+    (tmp_path / "config.yaml").write_text(CONFIG.format(model=model_of(pipeline), url=pipeline.url))
+
+    def cn(question):
+        return run(tmp_path, node_program("cn", CONTINUE), "--config", "config.yaml", "-p", question, CONTINUE_CLI_ENABLE_TELEMETRY="0")
+    return cn
+
+
+def test_continue_answers(pipeline, cn, tmp_path):
+    counted = Counted(pipeline)
+    done = cn(QUESTION)
+    assert (done.returncode, done.stdout.strip()) == (0, PARIS), done.stderr
+    # It keeps what it was told of usage. Its tools go with the question.
+    sessions = [path for path in (tmp_path / ".continue/sessions").glob("*.json") if path.name != "sessions.json"]
+    usage = json.loads(sessions[0].read_text())["history"][-1]["message"]["usage"]
+    here = counted.so_far()
+    assert (here.asked, here.answered) == (1, 1) and here.events > here.answer == 8
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (here.prompt, 8) and here.prompt > 1000
+
+
+def test_continue_is_told_that_it_is_too_long(pipeline, cn):
+    counted = Counted(pipeline)
+    done = cn(TOO_LONG)
+    assert (done.returncode, done.stdout) == (1, "") and "maximum context length is 8192" in json.loads(done.stderr)["message"]
+    here = counted.so_far()
+    assert (here.asked, here.too_long) == (1, 1)
