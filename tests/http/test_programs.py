@@ -3,13 +3,15 @@ and kept in the cache."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
-from clients import PARIS, QUESTION, node_program
+from clients import PARIS, QUESTION, node_program, python_program
 
 pytestmark = pytest.mark.skipif(not os.environ.get("LOCKSTEP_LONG"), reason="only with --long")
 TOO_LONG = "x " * 9000  # tokens, of a context of 8,192
@@ -36,7 +38,14 @@ class Counted:
 def run(folder, *command, **environment):
     """As a person whose home is the folder runs it there; what comes back, whatever it is."""
     return subprocess.run([*map(str, command)], cwd=folder, capture_output=True, text=True, timeout=1200, stdin=subprocess.DEVNULL,
-                          env={**os.environ, "HOME": str(folder), **environment})
+                          env={**os.environ, "HOME": str(folder), "BROWSER": "true", **environment})
+
+
+def of_python(name):
+    """A Python program, where there is a Python for it."""
+    if not (3, 11) <= sys.version_info < (3, 13):
+        pytest.skip(f"NO OLDER PYTHON HERE: {name} runs on 3.11 and 3.12")
+    return python_program(name)
 
 
 def model_of(pipeline):
@@ -88,5 +97,45 @@ def test_continue_is_told_that_it_is_too_long(pipeline, cn):
     counted = Counted(pipeline)
     done = cn(TOO_LONG)
     assert (done.returncode, done.stdout) == (1, "") and "maximum context length is 8192" in json.loads(done.stderr)["message"]
+    here = counted.so_far()
+    assert (here.asked, here.too_long) == (1, 1)
+
+
+# ---- aider
+
+
+@pytest.fixture
+def aider(pipeline, tmp_path):
+    model = f"openai/{model_of(pipeline)}"
+    (tmp_path / ".aider.model.metadata.json").write_text(json.dumps({model: {
+        "max_input_tokens": 8192, "max_output_tokens": 8192, "input_cost_per_token": 0, "output_cost_per_token": 0,
+        "litellm_provider": "openai", "mode": "chat"}}))
+
+    def aider(*words):
+        return run(tmp_path, of_python("aider"), "--model", model, "--yes-always", "--no-git", "--no-check-update",
+                   "--no-show-release-notes", "--analytics-disable", *words,
+                   OPENAI_API_BASE=pipeline.url + "/v1", OPENAI_API_KEY="none")
+    return aider
+
+
+def test_aider_answers(pipeline, aider, tmp_path):
+    counted = Counted(pipeline)
+    done = aider("--message", QUESTION)
+    assert done.returncode == 0, done.stderr
+    # What it keeps of the conversation is what it showed.
+    kept = (tmp_path / ".aider.chat.history.md").read_text().split(f"#### {QUESTION}", 1)[1].strip()
+    answer = re.split(r"\n+> Tokens: ", kept)[0].strip()
+    assert answer and answer in done.stdout
+    assert re.search(r"Tokens: \d+ sent, [1-9]\d* received", done.stdout)
+    here = counted.so_far()
+    assert (here.asked, here.answered) == (1, 1) and here.events >= here.answer > 0
+
+
+def test_aider_knows_that_it_is_too_long(pipeline, aider, tmp_path):
+    """It counts before it asks, asks all the same, and takes the refusal for what it is: no retry."""
+    (tmp_path / "big.py").write_text("".join(f"def f{i}():\n    return {i}\n\n\n" for i in range(900)))
+    counted = Counted(pipeline)
+    done = aider("big.py", "--message", "Change f1 to return 7.")
+    assert "exceeds the 8,192 token limit" in done.stdout and "has hit a token limit" in done.stdout
     here = counted.so_far()
     assert (here.asked, here.too_long) == (1, 1)

@@ -19,6 +19,8 @@ def kept(name, version, make):
     """The folder NAME-HASH in the cache, made by make(folder) unless it is complete. One maker at a time."""
     folder = CACHE / f"{name}-{hashlib.sha256(version.encode()).hexdigest()[:12]}"
     CACHE.mkdir(parents=True, exist_ok=True)
+    if (folder / "complete").exists():
+        return folder
     with open(CACHE / f".{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "complete").exists():
@@ -41,6 +43,11 @@ def python_with(requirements):
 
 def lm_eval_python():
     return python_with(HERE.parent / "http/requirements-lm-eval.txt")
+
+
+def python_program(name):
+    """The command NAME of a virtual environment that has what http/requirements-NAME.txt lists."""
+    return python_with(HERE.parent / f"http/requirements-{name}.txt").with_name(name)
 
 
 def node_program(name, package):
