@@ -262,29 +262,39 @@ struct ladder {
 	struct verify_rung rungs[DEPTHS * MAX_CONTEXTS];
 };
 
-/* Context 1, 2, 4, ... n; in each depth 1, 2, 3 and all; on to the end, so that what differs only
- * further out is seen, too. */
+/* One context in depth 1, 2, 3 and all: the same passes, compared up to there. */
+static enum svc_code climb_depths(const struct vfy_duel_passes *passes, uint32_t n,
+				  const struct duel_job *job, struct ladder *ladder,
+				  struct svc_err *err)
+{
+	static const uint32_t depths[DEPTHS] = {1, 2, 3, 0};
+	for (unsigned i = 0; i < DEPTHS; i++) {
+		struct vfy_match_options match = job->match;
+		struct verify_rung *rung = &ladder->rungs[ladder->n];
+		*rung = (struct verify_rung){.n = n, .depth = depths[i]};
+		match.depth = depths[i];
+		enum svc_code code = vfy_duel_compare(passes, &match, &rung->d, err);
+		if (code)
+			return code;
+		ladder->n++;
+		if (ladder->prints)
+			print_rung(rung);
+	}
+	return SVC_OK;
+}
+
+/* Context 1, 2, 4, ... n; on to the end, so that what differs only further out is seen, too. */
 static enum svc_code climb(struct vfy_duel *duel, const struct duel_job *job, struct ladder *ladder,
 			   struct svc_err *err)
 {
-	static const uint32_t depths[DEPTHS] = {1, 2, 3, 0};
 	uint32_t most = job->sides.duel.n_forced;
 	for (uint32_t n = 1;; n = 2 * n < most ? 2 * n : most) {
-		for (unsigned i = 0; i < DEPTHS; i++) {
-			struct vfy_match_options rung_match = job->match;
-			struct verify_rung *rung = &ladder->rungs[ladder->n];
-			*rung = (struct verify_rung){.n = n, .depth = depths[i]};
-			rung_match.depth = depths[i];
-			enum svc_code code =
-				vfy_duel_run(duel, NULL, n, &rung_match, &rung->d, err);
-			if (code)
-				return code;
-			ladder->n++;
-			if (ladder->prints)
-				print_rung(rung);
-		}
-		if (n == most)
-			return SVC_OK;
+		struct vfy_duel_passes passes;
+		enum svc_code code = vfy_duel_pass(duel, NULL, n, &passes, err);
+		code = code ? code : climb_depths(&passes, n, job, ladder, err);
+		vfy_duel_passes_free(&passes);
+		if (code || n == most)
+			return code;
 	}
 }
 

@@ -278,33 +278,14 @@ static struct vfy_rest compare_rest(const struct vfy_duel *duel)
 	return rest;
 }
 
-static enum svc_code compare_records(struct vfy_recorder *a, struct vfy_recorder *b,
-				     const struct vfy_match_options *options,
-				     struct vfy_verdict *ret_verdict, struct svc_err *err)
-{
-	struct vfy_match match = {.options = *options, .frame = *a, .drained = a->count == 0};
-	enum svc_code code = vfy_match_put(&match, b, err);
-	if (!code)
-		code = vfy_match_finish(&match, err);
-	*ret_verdict = match.verdict;
-	return code;
-}
-
-enum svc_code vfy_duel_run(struct vfy_duel *duel, const struct vfy_side *side_a, uint32_t n_forced,
-			   const struct vfy_match_options *match,
-			   struct vfy_divergence *ret_divergence, struct svc_err *err)
+enum svc_code vfy_duel_pass(struct vfy_duel *duel, const struct vfy_side *side_a, uint32_t n_forced,
+			    struct vfy_duel_passes *ret_passes, struct svc_err *err)
 {
 	/* Of whole layers there is what they leave behind. */
 	bool whole = vfy_rig_is_whole(duel->a) || vfy_rig_is_whole(duel->b);
 	const struct vfy_selection every = {whole ? VFY_LEVEL_STATE : VFY_LEVEL_ALL, 0, UINT32_MAX,
 					    0, UINT32_MAX};
-	struct vfy_recorder records_a = {.selection = every}, records_b = {.selection = every};
 	struct vfy_gate gates_a[2], gates_b[2];
-	struct vfy_divergence d = {.level = every.level,
-				   .on_npu =
-					   vfy_rig_is_on_npu(duel->a) || vfy_rig_is_on_npu(duel->b),
-				   .where_a = vfy_rig_where(duel->a),
-				   .where_b = vfy_rig_where(duel->b)};
 	struct one_pass a = {.rig = duel->a,
 			     .state = duel->state_a,
 			     .side = side_a ? side_a : &duel->options.a,
@@ -313,23 +294,59 @@ enum svc_code vfy_duel_run(struct vfy_duel *duel, const struct vfy_side *side_a,
 			     .state = duel->state_b,
 			     .side = &duel->options.b,
 			     .n_forced = n_forced};
-	enum svc_code code = run_side(duel, a, &records_a, gates_a, &d.seconds_a, err);
-	code = code ? code : run_side(duel, b, &records_b, gates_b, &d.seconds_b, err);
-	if (!code) {
-		d.control_a = gates_a[0];
-		d.probe_a = gates_a[1];
-		d.control_b = gates_b[0];
-		d.probe_b = gates_b[1];
-		d.valid = vfy_gate_holds(&d.control_a) && vfy_gate_holds(&d.probe_a) &&
-			  vfy_gate_holds(&d.control_b) && vfy_gate_holds(&d.probe_b);
-	}
-	if (!code && d.valid) {
-		d.rest = compare_rest(duel);
-		code = compare_records(&records_a, &records_b, match, &d.verdict, err);
-	}
-	vfy_recorder_free(&records_a);
-	vfy_recorder_free(&records_b);
+	*ret_passes = (struct vfy_duel_passes){
+		.a.selection = every,
+		.b.selection = every,
+		.gates = {.level = every.level,
+			  .on_npu = vfy_rig_is_on_npu(duel->a) || vfy_rig_is_on_npu(duel->b),
+			  .where_a = vfy_rig_where(duel->a),
+			  .where_b = vfy_rig_where(duel->b)}};
+	struct vfy_divergence *d = &ret_passes->gates;
+	enum svc_code code = run_side(duel, a, &ret_passes->a, gates_a, &d->seconds_a, err);
+	code = code ? code : run_side(duel, b, &ret_passes->b, gates_b, &d->seconds_b, err);
+	if (code)
+		return code;
+	d->control_a = gates_a[0];
+	d->probe_a = gates_a[1];
+	d->control_b = gates_b[0];
+	d->probe_b = gates_b[1];
+	d->valid = vfy_gate_holds(&d->control_a) && vfy_gate_holds(&d->probe_a) &&
+		   vfy_gate_holds(&d->control_b) && vfy_gate_holds(&d->probe_b);
+	if (d->valid)
+		d->rest = compare_rest(duel);
+	return SVC_OK;
+}
+
+enum svc_code vfy_duel_compare(const struct vfy_duel_passes *passes,
+			       const struct vfy_match_options *match,
+			       struct vfy_divergence *ret_divergence, struct svc_err *err)
+{
+	struct vfy_match m = {
+		.options = *match, .frame = passes->a, .drained = passes->a.count == 0};
+	struct vfy_recorder b = passes->b; /* matching empties it */
+	*ret_divergence = passes->gates;
+	if (!passes->gates.valid)
+		return SVC_OK;
+	enum svc_code code = vfy_match_put(&m, &b, err);
 	if (!code)
-		*ret_divergence = d;
+		code = vfy_match_finish(&m, err);
+	ret_divergence->verdict = m.verdict;
+	return code;
+}
+
+void vfy_duel_passes_free(struct vfy_duel_passes *passes)
+{
+	vfy_recorder_free(&passes->a);
+	vfy_recorder_free(&passes->b);
+}
+
+enum svc_code vfy_duel_run(struct vfy_duel *duel, const struct vfy_side *side_a, uint32_t n_forced,
+			   const struct vfy_match_options *match,
+			   struct vfy_divergence *ret_divergence, struct svc_err *err)
+{
+	struct vfy_duel_passes passes;
+	enum svc_code code = vfy_duel_pass(duel, side_a, n_forced, &passes, err);
+	code = code ? code : vfy_duel_compare(&passes, match, ret_divergence, err);
+	vfy_duel_passes_free(&passes);
 	return code;
 }

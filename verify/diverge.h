@@ -74,9 +74,25 @@ struct vfy_divergence {
 	bool on_npu;		       /* one of the sides */
 	const char *where_a, *where_b; /* as vfy_rig_where; the duel's */
 };
-/* CONTROL: twice without probes; PROBE: with them; of both sides, the outputs are identical. Only
- * then the sides are compared. n_forced: 1 .. the duel's. side_a: another than the duel's a may be
- * given, of the same configuration but other sites; NULL: the duel's. */
+/* What both sides computed, to be compared as often as one likes. */
+struct vfy_duel_passes {
+	struct vfy_divergence gates; /* no verdict in it */
+	struct vfy_recorder a, b;
+};
+/* CONTROL: twice without probes; PROBE: with them; of both sides, the outputs are identical.
+ * n_forced: 1 .. the duel's. side_a: another than the duel's a may be given, of the same
+ * configuration but other sites; NULL: the duel's. vfy_duel_passes_free, also after a failure. */
+SVC_CHECKED enum svc_code vfy_duel_pass(struct vfy_duel *duel, const struct vfy_side *side_a,
+					uint32_t n_forced, struct vfy_duel_passes *ret_passes,
+					struct svc_err *err);
+/* The gates, and the sides' verdict if they hold. */
+SVC_CHECKED enum svc_code vfy_duel_compare(const struct vfy_duel_passes *passes,
+					   const struct vfy_match_options *match,
+					   struct vfy_divergence *ret_divergence,
+					   struct svc_err *err);
+void vfy_duel_passes_free(struct vfy_duel_passes *passes);
+
+/* Both. */
 SVC_CHECKED enum svc_code vfy_duel_run(struct vfy_duel *duel, const struct vfy_side *side_a,
 				       uint32_t n_forced, const struct vfy_match_options *match,
 				       struct vfy_divergence *ret_divergence, struct svc_err *err);
