@@ -100,6 +100,7 @@ static const struct opt capture_options[] = {
 	{"layers", OPT_STRING, "all", 0, 0, NULL, "layers to record: 3, 0-5 or all"},
 	{"positions", OPT_STRING, "all", 0, 0, NULL, "positions to record: 3, 0-5 or all"},
 	{"all-logits", OPT_BOOL, "false", 0, 0, NULL, "logits of prompt positions, too"},
+	{"scores", OPT_BOOL, "false", 0, 0, NULL, "level all: attention's scores, too"},
 	{"gate", OPT_BOOL, "true", 0, 0, NULL,
 	 "run again without recording and compare all states and logits"},
 	{"json", OPT_BOOL, "false", 0, 0, NULL, "as JSON"},
@@ -130,6 +131,7 @@ static enum svc_code read_capture(const struct opt_set *options, struct vfy_capt
 	job->prompt = *ret_prompt;
 	job->n_new = (uint32_t)opt_int(options, "tokens");
 	job->all_logits = opt_bool(options, "all-logits");
+	s->scores = opt_bool(options, "scores");
 	job->gate = opt_bool(options, "gate");
 	if (job->config.ctx == 0)
 		job->config.ctx = job->n_prompt + job->n_new;

@@ -22,6 +22,7 @@ static const struct opt diverge_options[] = {
 	{"layers", OPT_STRING, "all", 0, 0, NULL, "compare only the first N layers; or all"},
 	{"rel", OPT_REAL, "0", 0, 1e9, NULL,
 	 "name the first record whose relative L2 exceeds this, too; 0: don't"},
+	{"scores", OPT_BOOL, "false", 0, 0, NULL, "compare attention's scores, too"},
 	{"reference", OPT_STRING, "", 0, 0, NULL,
 	 "another implementation's capture instead of sides and prompt: --family and the like "
 	 "say how its tokens run here"},
@@ -120,6 +121,7 @@ static enum svc_code read_job(const struct opt_set *options, struct duel_job *jo
 			      struct svc_err *err)
 {
 	job->match.rel = opt_real(options, "rel");
+	job->sides.duel.scores = opt_bool(options, "scores");
 	enum svc_code code =
 		verify_read_depth(opt_string(options, "layers"), &job->match.depth, err);
 	return code ? code : verify_read_sides(options, true, &job->sides, err);

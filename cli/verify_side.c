@@ -119,7 +119,8 @@ enum svc_code verify_read_side(const char *option, char *text, struct vfy_side *
 static enum svc_code find_checkpoint(const char *name, uint32_t *ret, struct svc_err *err)
 {
 	for (uint32_t i = 0; i < ENGINE_LOGITS; i++) {
-		if (strcmp(name, vfy_checkpoint_name(i)) == 0 && i != ENGINE_KV_WRITE) {
+		if (strcmp(name, vfy_checkpoint_name(i)) == 0 && i != ENGINE_KV_WRITE &&
+		    i != ENGINE_SCORES) {
 			*ret = i;
 			return SVC_OK;
 		}

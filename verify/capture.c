@@ -50,6 +50,10 @@ static enum svc_code check_selection(const struct vfy_capture_job *job, const st
 				      "--positions is %" PRIu32 "-%" PRIu32
 				      "; an ascending range is needed",
 				      s->first_position, s->last_position);
+	if (s->scores && s->level != VFY_LEVEL_ALL)
+		return svc_fail_param(err, SVC_USAGE, "scores",
+				      "--scores goes with --level all; this is level %s",
+				      vfy_level_name(s->level));
 	return vfy_check_level(rig, s->level, err);
 }
 

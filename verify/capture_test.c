@@ -257,9 +257,10 @@ static void test_not_overwritten(void **state)
 static void test_levels(void **state)
 {
 	(void)state;
-	struct vfy_selection hash = {VFY_LEVEL_HASH, 0, 9, 0, 99},
-			     lean = {VFY_LEVEL_LEAN, 0, 9, 0, 99};
-	struct vfy_selection layers = {VFY_LEVEL_LAYERS, 2, 3, 5, 6};
+	struct vfy_selection hash = {VFY_LEVEL_HASH, 0, 9, 0, 99, false},
+			     lean = {VFY_LEVEL_LEAN, 0, 9, 0, 99, false};
+	struct vfy_selection layers = {VFY_LEVEL_LAYERS, 2, 3, 5, 6, false};
+	struct vfy_selection all = {VFY_LEVEL_ALL, 0, 9, 0, 99, false};
 	assert_true(vfy_selects(&hash, VFY_TOP, 0, 0));
 	assert_false(vfy_selects(&hash, VFY_LOGITS, 0, 0));
 	assert_true(vfy_selects(&lean, VFY_LOGITS, 10, 0));
@@ -270,6 +271,10 @@ static void test_levels(void **state)
 	assert_false(vfy_selects(&layers, ENGINE_AFTER_FFN, 2, 7));
 	assert_false(vfy_selects(&layers, ENGINE_GATE, 2, 5));
 	assert_true(vfy_selects(&layers, ENGINE_FINAL_NORM, 30, 5));
+	assert_true(vfy_selects(&all, ENGINE_HEADS, 2, 5));
+	assert_false(vfy_selects(&all, ENGINE_SCORES, 2, 5));
+	all.scores = true;
+	assert_true(vfy_selects(&all, ENGINE_SCORES, 2, 5));
 }
 
 int main(void)

@@ -278,43 +278,61 @@ static struct vfy_rest compare_rest(const struct vfy_duel *duel)
 	return rest;
 }
 
+enum svc_code vfy_duel_pass_a(struct vfy_duel *duel, const struct vfy_side *side_a,
+			      struct vfy_duel_passes *passes, struct svc_err *err)
+{
+	struct vfy_divergence *d = &passes->gates;
+	struct vfy_gate gates[2];
+	struct one_pass a = {.rig = duel->a,
+			     .state = duel->state_a,
+			     .side = side_a ? side_a : &duel->options.a,
+			     .n_forced = passes->n_forced};
+	vfy_recorder_clear(&passes->a);
+	passes->a.step = 0;
+	enum svc_code code = run_side(duel, a, &passes->a, gates, &d->seconds_a, err);
+	if (code)
+		return code;
+	d->control_a = gates[0];
+	d->probe_a = gates[1];
+	d->valid = vfy_gate_holds(&d->control_a) && vfy_gate_holds(&d->probe_a) &&
+		   vfy_gate_holds(&d->control_b) && vfy_gate_holds(&d->probe_b);
+	d->rest = d->valid ? compare_rest(duel) : (struct vfy_rest){0};
+	return SVC_OK;
+}
+
 enum svc_code vfy_duel_pass(struct vfy_duel *duel, const struct vfy_side *side_a, uint32_t n_forced,
 			    struct vfy_duel_passes *ret_passes, struct svc_err *err)
 {
 	/* Of whole layers there is what they leave behind. */
 	bool whole = vfy_rig_is_whole(duel->a) || vfy_rig_is_whole(duel->b);
-	const struct vfy_selection every = {whole ? VFY_LEVEL_STATE : VFY_LEVEL_ALL, 0, UINT32_MAX,
-					    0, UINT32_MAX};
-	struct vfy_gate gates_a[2], gates_b[2];
-	struct one_pass a = {.rig = duel->a,
-			     .state = duel->state_a,
-			     .side = side_a ? side_a : &duel->options.a,
-			     .n_forced = n_forced};
+	const struct vfy_selection every = {.level = whole ? VFY_LEVEL_STATE : VFY_LEVEL_ALL,
+					    .last_layer = UINT32_MAX,
+					    .last_position = UINT32_MAX,
+					    .scores = duel->options.scores};
+	struct vfy_gate gates[2];
 	struct one_pass b = {.rig = duel->b,
 			     .state = duel->state_b,
 			     .side = &duel->options.b,
 			     .n_forced = n_forced};
 	*ret_passes = (struct vfy_duel_passes){
+		.n_forced = n_forced,
 		.a.selection = every,
 		.b.selection = every,
 		.gates = {.level = every.level,
 			  .on_npu = vfy_rig_is_on_npu(duel->a) || vfy_rig_is_on_npu(duel->b),
 			  .where_a = vfy_rig_where(duel->a),
 			  .where_b = vfy_rig_where(duel->b)}};
-	struct vfy_divergence *d = &ret_passes->gates;
-	enum svc_code code = run_side(duel, a, &ret_passes->a, gates_a, &d->seconds_a, err);
-	code = code ? code : run_side(duel, b, &ret_passes->b, gates_b, &d->seconds_b, err);
+	if (whole && every.scores)
+		return svc_fail_param(err, SVC_UNSUPPORTED, "scores",
+				      "--scores looks into attention, which this NPU computes with "
+				      "all the rest at once; take --kernels with products alone");
+	enum svc_code code =
+		run_side(duel, b, &ret_passes->b, gates, &ret_passes->gates.seconds_b, err);
 	if (code)
 		return code;
-	d->control_a = gates_a[0];
-	d->probe_a = gates_a[1];
-	d->control_b = gates_b[0];
-	d->probe_b = gates_b[1];
-	d->valid = vfy_gate_holds(&d->control_a) && vfy_gate_holds(&d->probe_a) &&
-		   vfy_gate_holds(&d->control_b) && vfy_gate_holds(&d->probe_b);
-	if (d->valid)
-		d->rest = compare_rest(duel);
-	return SVC_OK;
+	ret_passes->gates.control_b = gates[0];
+	ret_passes->gates.probe_b = gates[1];
+	return vfy_duel_pass_a(duel, side_a, ret_passes, err);
 }
 
 enum svc_code vfy_duel_compare(const struct vfy_duel_passes *passes,

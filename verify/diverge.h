@@ -50,6 +50,7 @@ struct vfy_duel_options {
 	const int32_t *prompt; /* [n_prompt]: what the common state is made of */
 	uint32_t n_prompt;
 	uint32_t n_forced; /* b's greedy choices from there */
+	bool scores;	   /* attention's are compared, too */
 };
 /* SVC_CONFLICT if the models' shapes differ; SVC_USAGE if both sides want the NPU. */
 SVC_CHECKED enum svc_code vfy_duel_open(const struct vfy_duel_options *options,
@@ -76,6 +77,7 @@ struct vfy_divergence {
 };
 /* What both sides computed, to be compared as often as one likes. */
 struct vfy_duel_passes {
+	uint32_t n_forced;
 	struct vfy_divergence gates; /* no verdict in it */
 	struct vfy_recorder a, b;
 };
@@ -85,6 +87,9 @@ struct vfy_duel_passes {
 SVC_CHECKED enum svc_code vfy_duel_pass(struct vfy_duel *duel, const struct vfy_side *side_a,
 					uint32_t n_forced, struct vfy_duel_passes *ret_passes,
 					struct svc_err *err);
+/* Side A again, as another of the same configuration but other sites; B's are kept. */
+SVC_CHECKED enum svc_code vfy_duel_pass_a(struct vfy_duel *duel, const struct vfy_side *side_a,
+					  struct vfy_duel_passes *passes, struct svc_err *err);
 /* The gates, and the sides' verdict if they hold. */
 SVC_CHECKED enum svc_code vfy_duel_compare(const struct vfy_duel_passes *passes,
 					   const struct vfy_match_options *match,

@@ -132,7 +132,7 @@ static enum svc_code take_gaps(void *context, struct vfy_recorder *recorder, str
 static enum svc_code feed_back(struct teller *t, struct svc_err *err)
 {
 	struct vfy_recorder recorder = {
-		.selection = {VFY_LEVEL_LEAN, 0, UINT32_MAX, 0, UINT32_MAX}};
+		.selection = {VFY_LEVEL_LEAN, 0, UINT32_MAX, 0, UINT32_MAX, false}};
 	struct vfy_pass pass = pass_of(t);
 	if (t->other) {
 		pass.rig = t->other;

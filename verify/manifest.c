@@ -34,7 +34,7 @@ json_t *vfy_manifest_json(const struct vfy_manifest *m)
 	const struct vfy_selection *s = &m->selection;
 	return json_pack("{s:s, s:i, s:{s:s, s:s, s:I, s:I}, s:s, s:s, s:s, s:s, s:o, s:o, s:{s:I, "
 			 "s:I, s:b}, "
-			 "s:o, s:o, s:{s:I, s:I, s:I, s:I}, s:o}",
+			 "s:o, s:o, s:{s:I, s:I, s:I, s:I}, s:b, s:o}",
 			 "format", FORMAT, "version", VFY_CAPTURE_VERSION, "model", "xxh3_128",
 			 m->model_hash, "file", m->model_file, "layers", (json_int_t)m->n_layers,
 			 "vocabulary", (json_int_t)m->n_vocab, "family", m->family, "isa", m->isa,
@@ -46,7 +46,7 @@ json_t *vfy_manifest_json(const struct vfy_manifest *m)
 			 "tokens", ids_json(m->tokens + m->n_prompt, m->n_new), "records", "frames",
 			 (json_int_t)m->n_frames, "count", (json_int_t)m->n_records, "raw_bytes",
 			 (json_int_t)m->raw_bytes, "stored_bytes", (json_int_t)m->stored_bytes,
-			 "checkpoints", checkpoints_json());
+			 "scores", s->scores, "checkpoints", checkpoints_json());
 }
 
 enum svc_code vfy_manifest_write(const struct vfy_manifest *manifest, const char *folder,
@@ -171,6 +171,9 @@ static enum svc_code read_numbers(const json_t *root, struct vfy_manifest *m, st
 		return bad_field("all_logits", "true or false", err);
 	m->all_logits = json_is_true(json_object_get(request, "all_logits"));
 	struct vfy_selection *s = &m->selection;
+	if (!json_is_boolean(json_object_get(root, "scores")))
+		return bad_field("scores", "true or false", err);
+	s->scores = json_is_true(json_object_get(root, "scores"));
 	code = read_range(root, "layers", &s->first_layer, &s->last_layer, err);
 	return code ? code
 		    : read_range(root, "positions", &s->first_position, &s->last_position, err);
@@ -184,7 +187,7 @@ static enum svc_code read_root(const json_t *root, struct vfy_manifest *m, struc
 		return bad_field("format", "\"" FORMAT "\"", err);
 	const json_t *version = json_object_get(root, "version");
 	if (json_integer_value(version) != VFY_CAPTURE_VERSION)
-		return bad_field("version", "1: another build made it", err);
+		return bad_field("version", "2: another build made it", err);
 	if (!level || !vfy_level_parse(level, &m->selection.level))
 		return bad_field("level", "hash, lean, state, layers or all", err);
 	const struct text_field of_model[] = {

@@ -5,7 +5,7 @@
 
 #include "verify/record.h"
 
-enum { VFY_CAPTURE_VERSION = 1 };
+enum { VFY_CAPTURE_VERSION = 2 };
 
 struct vfy_manifest {
 	char model_hash[33];  /* XXH3-128 of the model file, hex; "" in a capture of another program

@@ -121,6 +121,7 @@ static enum svc_code open_runner(const struct vfy_pass *pass, struct runner *r, 
 	r->hooks.probe = NULL;
 	if (pass->recorder && vfy_level_probes(pass->recorder->selection.level)) {
 		r->hooks.probe = vfy_recorder_probe;
+		r->hooks.scores = pass->recorder->selection.scores;
 		r->hooks.context = pass->recorder;
 	}
 	return SVC_OK;

@@ -22,7 +22,7 @@ static enum svc_code compare(struct vfy_pass *pass, uint32_t rows,
 			     const struct vfy_match_options *options,
 			     struct vfy_prefill_result *result, struct svc_err *err)
 {
-	const struct vfy_selection lean = {VFY_LEVEL_LEAN, 0, UINT32_MAX, 0, UINT32_MAX};
+	const struct vfy_selection lean = {VFY_LEVEL_LEAN, 0, UINT32_MAX, 0, UINT32_MAX, false};
 	struct vfy_recorder batched = {.selection = lean}, single = {.selection = lean};
 	enum svc_code code = run(pass, rows, &batched, &result->seconds_batched, err);
 	code = code ? code : run(pass, 1, &single, &result->seconds_single, err);

@@ -105,6 +105,8 @@ bool vfy_selects(const struct vfy_selection *s, uint32_t checkpoint, uint32_t la
 		wanted = s->level == VFY_LEVEL_HASH;
 	if (checkpoint == VFY_STATE_HASH)
 		wanted = s->level <= VFY_LEVEL_LEAN;
+	if (checkpoint == ENGINE_SCORES)
+		wanted &= s->scores;
 	return wanted && in_layers && position >= s->first_position && position <= s->last_position;
 }
 

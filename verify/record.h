@@ -62,6 +62,7 @@ struct vfy_selection {
 	enum vfy_level level;
 	uint32_t first_layer, last_layer;
 	uint32_t first_position, last_position;
+	bool scores; /* with level all: attention's scores, too */
 };
 bool vfy_selects(const struct vfy_selection *selection, uint32_t checkpoint, uint32_t layer,
 		 uint32_t position);

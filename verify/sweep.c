@@ -7,7 +7,8 @@
 
 struct sweeper {
 	struct vfy_duel *duel;
-	struct vfy_side side; /* A with what is substituted by now */
+	struct vfy_side side;	       /* A with what is substituted by now */
+	struct vfy_duel_passes passes; /* B's are the same in all runs */
 	uint32_t n_forced;
 	struct vfy_sweep *sweep;
 };
@@ -16,7 +17,10 @@ static enum svc_code run(struct sweeper *s, const struct vfy_side *side,
 			 const struct vfy_match_options *match, struct vfy_divergence *ret,
 			 struct svc_err *err)
 {
-	enum svc_code code = vfy_duel_run(s->duel, side, s->n_forced, match, ret, err);
+	enum svc_code code = s->passes.n_forced == 0
+				     ? vfy_duel_pass(s->duel, side, s->n_forced, &s->passes, err)
+				     : vfy_duel_pass_a(s->duel, side, &s->passes, err);
+	code = code ? code : vfy_duel_compare(&s->passes, match, ret, err);
 	if (!code)
 		s->sweep->valid &= ret->valid;
 	return code;
@@ -234,6 +238,7 @@ enum svc_code vfy_sweep_run(struct vfy_duel *duel, struct vfy_sweep *ret_sweep, 
 	code = code ? code : sweep_forward(&s, err);
 	if (!code && sweep.identical)
 		code = ablate(&s, &options->a.variant, err);
+	vfy_duel_passes_free(&s.passes);
 	if (!code)
 		*ret_sweep = sweep;
 	return code;

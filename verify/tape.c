@@ -311,7 +311,7 @@ static enum svc_code play(struct vfy_rig *rig, struct player *p, int32_t *tokens
 			  struct svc_err *err)
 {
 	struct vfy_recorder recorder = {
-		.selection = {VFY_LEVEL_LEAN, 0, UINT32_MAX, 0, UINT32_MAX}};
+		.selection = {VFY_LEVEL_LEAN, 0, UINT32_MAX, 0, UINT32_MAX, false}};
 	const struct vfy_pass pass = {.rig = rig,
 				      .tokens = tokens,
 				      .n_prompt = p->answer->n_prompt,

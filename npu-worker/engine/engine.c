@@ -245,6 +245,7 @@ struct engine *engine_close(struct engine *engine)
 	plan_close(engine->plan);
 	free(engine->layers);
 	free(engine->scratch);
+	free(engine->scores);
 	free(engine);
 	return NULL;
 }

@@ -63,6 +63,8 @@ struct engine {
 	float *gate_up;		   /* [rows][2 n_ffn] */
 	float *logits;		   /* [LOGIT_ROWS][n_vocab] */
 	void *acts_memory;
+	float *scores; /* of an item of attention, once they were asked for */
+	size_t scores_room;
 };
 
 /* A step being done. */
@@ -87,6 +89,12 @@ static inline bool step_is_probed(const struct step *step)
 	const struct engine_hooks *hooks = step->batch->hooks;
 	return hooks && (hooks->probe || hooks->seed);
 }
+/* Whether a probe is told attention's scores. */
+static inline bool step_tells_scores(const struct step *step)
+{
+	const struct engine_hooks *hooks = step->batch->hooks;
+	return hooks && hooks->probe && hooks->scores;
+}
 /* Whether the other primitive makes a checkpoint's values in this step and layer. */
 static inline bool step_varies(const struct step *step, enum variant_primitive primitive,
 			       enum engine_checkpoint site)
@@ -104,7 +112,7 @@ void rows_probe(const struct step *step, uint32_t row, enum engine_checkpoint ch
 		float *data, uint32_t heads);
 
 /* attend.c: the step's attention, from qkv and the pages to heads. */
-void attend_plan(struct step *step);
+SVC_CHECKED enum svc_code attend_plan(struct step *step, struct svc_err *err);
 void attend_run(struct step *step);
 
 /* Bytes of row r's tiles of one KV head in its page. */

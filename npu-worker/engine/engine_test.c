@@ -270,7 +270,7 @@ static void sums_are_of_the_final_norms_however_cut(void **state)
 /* ---- hooks */
 
 struct seen {
-	uint32_t beats, records, counts[ENGINE_CHECKPOINT_COUNT];
+	uint32_t beats, counts[ENGINE_CHECKPOINT_COUNT];
 	enum engine_checkpoint last;
 	uint32_t last_layer;
 	bool in_order;
@@ -291,7 +291,6 @@ static void see_record(void *context, const struct engine_record *record)
 	seen->last = record->checkpoint;
 	seen->last_layer = record->layer;
 	seen->counts[record->checkpoint]++;
-	seen->records++;
 	if (record->checkpoint == ENGINE_LOGITS)
 		memcpy(&seen->logit, record->data, sizeof seen->logit);
 }
@@ -305,12 +304,12 @@ static void probes_see_every_checkpoint_and_disturb_nothing(void **state)
 	int32_t tokens[LENGTH];
 	float logits[2][ROW];
 	struct seen seen = {.in_order = true};
-	struct engine_hooks hooks = {.context = &seen, .beat = see_beat, .probe = see_record};
+	struct engine_hooks hooks = {.beat = see_beat, .probe = see_record, .scores = true};
+	hooks.context = &seen;
 	draw_tokens(3, tokens);
-	uint32_t page = 7;
 	struct engine_seq seq = {.tokens = tokens,
 				 .n_tokens = 1,
-				 .pages = &page,
+				 .pages = &(uint32_t){7},
 				 .n_pages = 1,
 				 .n_logits = 1,
 				 .logits = logits[0],
@@ -324,8 +323,8 @@ static void probes_see_every_checkpoint_and_disturb_nothing(void **state)
 	assert_true(seen.in_order && seen.beats > file.layers && seen.logit == logits[1][0]);
 	for (uint32_t c = 0; c < ENGINE_CHECKPOINT_COUNT; c++) {
 		uint32_t per_step = c == ENGINE_EMBED || c >= ENGINE_FINAL_NORM ? 1 : file.layers;
-		if (c == ENGINE_KV_WRITE)
-			per_step *= 2 * file.kv_heads;
+		if (c == ENGINE_KV_WRITE || c == ENGINE_SCORES)
+			per_step *= c == ENGINE_SCORES ? file.heads : 2 * file.kv_heads;
 		if (seen.counts[c] != per_step)
 			fail_msg("%s was seen %u times", engine_checkpoint_name(c), seen.counts[c]);
 	}

@@ -16,6 +16,7 @@ enum engine_checkpoint {
 	ENGINE_Q_ROPE,
 	ENGINE_K_ROPE,
 	ENGINE_KV_WRITE,
+	ENGINE_SCORES, /* only if they are asked for */
 	ENGINE_HEADS,
 	ENGINE_O_PROJ,
 	ENGINE_POST_ATTN_NORM,
@@ -40,7 +41,9 @@ struct engine_record {
 	uint32_t layer;
 	uint32_t seq; /* index in the step */
 	uint32_t position;
-	uint32_t part;	     /* ENGINE_KV_WRITE: 2 * KV head + (0 key, 1 value); else 0 */
+	/* ENGINE_KV_WRITE: 2 * KV head + (0 key, 1 value); ENGINE_SCORES: the query head, whose
+	 * visible keys are the columns, oldest first; else 0 */
+	uint32_t part;
 	uint32_t rows, cols; /* heads and head_dim, or 1 and the width */
 	bool is_f16;	     /* else float32 */
 	const void *data;
@@ -60,10 +63,14 @@ struct engine_hooks {
 	/* NULL in ordinary service. The operations between matrix products then run in the caller's
 	 * thread alone, so that records come one at a time; their bits are the same. */
 	void (*probe)(void *context, const struct engine_record *record);
+	/* probe is told attention's scores, too, as they go into the softmax. Attention then runs
+	 * in the caller's thread alone as well. */
+	bool scores;
 	/* For the instruments; NULL in service. Other arithmetic at chosen sites (variant.h), with
 	 * the f32 family alone. And a fault on purpose: called before probe, it may change data,
 	 * the record's values, which are then what the step goes on with. Not for kv_write, which
-	 * is rounded and in its page, and not for logits, which are handed out. */
+	 * is rounded and in its page, for scores, which were used, and for logits, which are handed
+	 * out. */
 	const struct variant *variant;
 	void (*seed)(void *context, const struct engine_record *record, float *data);
 	void *seed_context;

@@ -20,10 +20,10 @@ enum {
 };
 
 static const char *const checkpoint_names[ENGINE_CHECKPOINT_COUNT] = {
-	"embed",	  "attn_norm",	   "q_proj",	"k_proj",     "v_proj", "q_norm",
-	"k_norm",	  "q_rope",	   "k_rope",	"kv_write",   "heads",	"o_proj",
-	"post_attn_norm", "after_attn",	   "ffn_norm",	"gate",	      "up",	"act",
-	"down",		  "post_ffn_norm", "after_ffn", "final_norm", "logits",
+	"embed",  "attn_norm",	    "q_proj",	     "k_proj",	  "v_proj",	"q_norm",
+	"k_norm", "q_rope",	    "k_rope",	     "kv_write",  "scores",	"heads",
+	"o_proj", "post_attn_norm", "after_attn",    "ffn_norm",  "gate",	"up",
+	"act",	  "down",	    "post_ffn_norm", "after_ffn", "final_norm", "logits",
 };
 
 const char *engine_checkpoint_name(enum engine_checkpoint checkpoint)
@@ -418,7 +418,9 @@ enum svc_code engine_step(struct engine *engine, const struct engine_batch *batc
 	}
 	if (step.n_rows == 0)
 		return SVC_OK;
-	attend_plan(&step);
+	code = attend_plan(&step, err);
+	if (code)
+		return code;
 	run_rows(&step, rows_embed, step.n_rows);
 	if (fault_hit("engine.embed", "nan"))
 		engine->x[0] = NAN;

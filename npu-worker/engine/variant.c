@@ -157,6 +157,7 @@ void variant_add(float *x, const float *y, uint32_t n)
 struct query {
 	const struct kernels_attention *job;
 	const float *q;
+	float *scores;	     /* NULL, or where the next key's goes */
 	uint32_t block_keys; /* a block is keys 0 .. block_keys - 1, and so on; divides 64 */
 	bool ordinary_sum;   /* the tree */
 	float (*exp)(float x);
@@ -204,7 +205,7 @@ static float sum_of(const struct query *query, const float *weight)
 }
 
 /* The block that begins at `base`, of which the keys first .. last (inclusive) are visible. */
-static void attend_block(const struct query *query, uint32_t base, uint32_t first, uint32_t last,
+static void attend_block(struct query *query, uint32_t base, uint32_t first, uint32_t last,
 			 struct partial *ret)
 {
 	float weight[KERNELS_PAGE_KEYS] = {0};
@@ -212,6 +213,8 @@ static void attend_block(const struct query *query, uint32_t base, uint32_t firs
 	for (uint32_t key = first; key <= last; key++) {
 		float s = score(query, key);
 		weight[key - base] = s;
+		if (query->scores)
+			*query->scores++ = s;
 		ret->max = s > ret->max ? s : ret->max;
 	}
 	for (uint32_t key = first; key <= last; key++)
@@ -238,7 +241,7 @@ static void merge(const struct query *query, const struct partial *next, struct 
 		into->out[i] = fmaf(next->out[i], new, into->out[i] * old);
 }
 
-static void attend_query(const struct query *query, uint32_t position, float *out)
+static void attend_query(struct query *query, uint32_t position, float *out)
 {
 	uint32_t window = query->job->window, size = query->block_keys;
 	uint32_t oldest = window && position >= window ? position - window + 1 : 0;
@@ -266,7 +269,9 @@ void variant_attention(const struct kernels_attention *job, uint32_t rows, bool 
 			      .exp = with_other_exp ? other_exp : own_exp};
 	for (uint32_t t = 0; t < job->tokens; t++) {
 		for (uint32_t h = 0; h < job->heads; h++) {
+			size_t row = (size_t)t * job->heads + h;
 			query.q = job->q + t * job->q_stride + (size_t)h * job->head_dim;
+			query.scores = job->scores ? job->scores + row * job->scores_stride : NULL;
 			attend_query(&query, job->position + t,
 				     job->out + t * job->out_stride + (size_t)h * job->head_dim);
 		}

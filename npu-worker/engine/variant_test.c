@@ -210,7 +210,7 @@ static void attention_without_a_change_is_the_kernels(void **state)
 	uint8_t *memory = aligned_alloc(64, 3 * page_bytes);
 	assert_non_null(memory);
 	const uint8_t *pages[3] = {memory, memory + page_bytes, memory + 2 * page_bytes};
-	float q[5 * HEADS * DIM], out[2][5 * HEADS * DIM];
+	float q[5 * HEADS * DIM], out[2][5 * HEADS * DIM], scores[2][5 * HEADS * KEYS] = {0};
 	for (size_t i = 0; i < sizeof q / sizeof q[0]; i++)
 		q[i] = (float)((int)(i * 7919 % 2001) - 1000) / 500.0f;
 	for (uint32_t key = 0; key < KEYS; key++) {
@@ -236,16 +236,21 @@ static void attention_without_a_change_is_the_kernels(void **state)
 					.q = q,
 					.q_stride = HEADS * DIM,
 					.out = out[0],
-					.out_stride = HEADS * DIM};
+					.out_stride = HEADS * DIM,
+					.scores_stride = KEYS};
 	for (uint32_t window = 0; window < 100; window += 33) {
 		job.window = window;
 		job.out = out[0];
+		job.scores = scores[0];
 		kernels->attention(&job);
 		job.out = out[1];
+		job.scores = scores[1];
 		variant_attention(&job, 5, false, false);
 		assert_memory_equal(out[0], out[1], sizeof out[0]);
+		assert_memory_equal(scores[0], scores[1], sizeof scores[0]);
 		variant_attention(&job, 5, true, false);
 		assert_memory_not_equal(out[0], out[1], sizeof out[0]);
+		assert_memory_equal(scores[0], scores[1], sizeof scores[0]);
 		variant_attention(&job, 5, false, true);
 		assert_memory_not_equal(out[0], out[1], sizeof out[0]);
 	}

@@ -33,6 +33,10 @@ struct kernels_attention {
 	size_t q_stride;	     /* floats */
 	float *out;		     /* [tokens][out_stride], likewise */
 	size_t out_stride;
+	/* For the instruments; NULL in service: [tokens][heads][scores_stride], the scores of a
+	 * query's visible keys, the oldest first. */
+	float *scores;
+	size_t scores_stride;
 };
 
 /* Where kv_write puts a position. */

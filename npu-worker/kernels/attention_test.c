@@ -70,12 +70,20 @@ static size_t out_count(const struct context *c)
 	return c->job.tokens * c->job.out_stride;
 }
 
+/* The scores stand behind the output. */
+static size_t value_count(const struct context *c)
+{
+	return out_count(c) + (size_t)c->job.tokens * c->job.heads * c->length;
+}
+
 static float *attend(const struct context *c, const struct kernels *form)
 {
-	float *out = test_memory(out_count(c) * sizeof *out);
-	memset(out, 0, out_count(c) * sizeof *out);
+	float *out = test_memory(value_count(c) * sizeof *out);
+	memset(out, 0, value_count(c) * sizeof *out);
 	struct kernels_attention job = c->job;
 	job.out = out;
+	job.scores = out + out_count(c);
+	job.scores_stride = c->length;
 	form->attention(&job);
 	return out;
 }
@@ -94,8 +102,9 @@ static double kv_rounded(const struct context *c, const float *vector, uint32_t 
 	return (double)code * (double)(most / 127.0f);
 }
 
-/* The plain formula, one softmax over all visible keys. */
-static void reference(const struct context *c, uint32_t token, uint32_t head, double *ret_out)
+/* The plain formula, one softmax over all visible keys, whose scores are compared on the way. */
+static void reference(const struct context *c, uint32_t token, uint32_t head, const float *scores,
+		      double *ret_out)
 {
 	uint32_t dim = c->job.head_dim, position = c->job.position + token;
 	uint32_t oldest =
@@ -110,6 +119,7 @@ static void reference(const struct context *c, uint32_t token, uint32_t head, do
 		score *= (double)c->job.scale;
 		if (c->job.softcap != 0.0f)
 			score = (double)c->job.softcap * tanh(score / (double)c->job.softcap);
+		assert_true(fabs((double)scores[key - oldest] - score) < 1e-4);
 		double weight = exp(score);
 		sum += weight;
 		for (uint32_t i = 0; i < dim; i++)
@@ -148,7 +158,8 @@ static void scalar_against_double(void **state)
 		for (uint32_t row = 0; row < shape.tokens * shape.heads; row++) {
 			double wanted[KERNELS_MAX_HEAD_DIM];
 			uint32_t token = row / shape.heads, head = row % shape.heads;
-			reference(&c, token, head, wanted);
+			reference(&c, token, head, out + out_count(&c) + (size_t)row * c.length,
+				  wanted);
 			for (uint32_t i = 0; i < shape.head_dim; i++) {
 				double y = (double)out[token * c.job.out_stride +
 						       (size_t)head * shape.head_dim + i];
@@ -181,7 +192,7 @@ static void forms_agree(void **state)
 			if (!runs)
 				continue;
 			float *out = attend(&c, form);
-			for (size_t i = 0; i < out_count(&c); i++) {
+			for (size_t i = 0; i < value_count(&c); i++) {
 				if (fm_float_bits(out[i]) != fm_float_bits(wanted[i]))
 					fail_msg("%s round %d (dim %u, %u heads, %u tokens at %u, "
 						 "window %u): %zu is %a, "

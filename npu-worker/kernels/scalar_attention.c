@@ -2,6 +2,12 @@
 #include "npu-worker/kernels/f16.h"
 #include "npu-worker/kernels/forms.h"
 
+struct query {
+	const struct kernels_attention *job;
+	const float *q;
+	float *scores; /* NULL, or where the next block's go */
+};
+
 /* What is known of one query after some of its blocks. */
 struct partial {
 	float max, sum;
@@ -37,15 +43,18 @@ static float score(const struct kernels_attention *job, const void *k_tile, cons
 }
 
 /* The block's keys first..last (inclusive, of 0..63) are visible. */
-static void attend_block(const struct kernels_attention *job, const uint8_t *page, const float *q,
-			 uint32_t first, uint32_t last, struct partial *ret)
+static void attend_block(struct query *query, const uint8_t *page, uint32_t first, uint32_t last,
+			 struct partial *ret)
 {
+	const struct kernels_attention *job = query->job;
 	const void *k_tile = page + job->k_offset, *v_tile = page + job->v_offset;
 	float weight[KERNELS_PAGE_KEYS] = {0}, tree[KERNELS_PAGE_KEYS];
 	ret->max = -INFINITY;
 	for (uint32_t key = first; key <= last; key++) {
-		weight[key] = score(job, k_tile, q, key);
+		weight[key] = score(job, k_tile, query->q, key);
 		ret->max = weight[key] > ret->max ? weight[key] : ret->max;
+		if (query->scores)
+			*query->scores++ = weight[key];
 	}
 	for (uint32_t key = first; key <= last; key++)
 		weight[key] = fm_expf(weight[key] - ret->max);
@@ -76,15 +85,15 @@ static void merge(const struct partial *next, uint32_t head_dim, struct partial 
 		into->out[i] = fmaf(next->out[i], new, into->out[i] * old);
 }
 
-static void attend_query(const struct kernels_attention *job, uint32_t position, const float *q,
-			 float *out)
+static void attend_query(struct query *query, uint32_t position, float *out)
 {
+	const struct kernels_attention *job = query->job;
 	uint32_t oldest = job->window && position >= job->window ? position - job->window + 1 : 0;
 	struct partial all = {.sum = 0.0f}, next;
 	for (uint32_t b = oldest / KERNELS_PAGE_KEYS; b <= position / KERNELS_PAGE_KEYS; b++) {
 		uint32_t base = b * KERNELS_PAGE_KEYS, end = position - base;
 		bool first_block = b == oldest / KERNELS_PAGE_KEYS;
-		attend_block(job, job->pages[b], q, first_block ? oldest - base : 0,
+		attend_block(query, job->pages[b], first_block ? oldest - base : 0,
 			     end < KERNELS_PAGE_KEYS ? end : KERNELS_PAGE_KEYS - 1,
 			     first_block ? &all : &next);
 		if (!first_block)
@@ -97,10 +106,14 @@ static void attend_query(const struct kernels_attention *job, uint32_t position,
 void kernels_scalar_attention(const struct kernels_attention *job)
 {
 	for (uint32_t t = 0; t < job->tokens; t++) {
-		for (uint32_t h = 0; h < job->heads; h++)
-			attend_query(job, job->position + t,
-				     job->q + t * job->q_stride + (size_t)h * job->head_dim,
+		for (uint32_t h = 0; h < job->heads; h++) {
+			size_t row = (size_t)t * job->heads + h;
+			struct query query = {
+				job, job->q + t * job->q_stride + (size_t)h * job->head_dim,
+				job->scores ? job->scores + row * job->scores_stride : NULL};
+			attend_query(&query, job->position + t,
 				     job->out + t * job->out_stride + (size_t)h * job->head_dim);
+		}
 	}
 }
 

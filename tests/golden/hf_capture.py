@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what transformers computes, in float32 on a GGUF file's dequantised weights, as one of Lockstep's captures.
 
-    python3 tests/golden/hf_capture.py MODEL.gguf FOLDER --ids 1,504,3575 [--layers 0-2]
+    python3 tests/golden/hf_capture.py MODEL.gguf FOLDER --ids 1,504,3575 [--layers 0-2] [--scores]
 
 Needs torch, transformers, gguf and xxhash. `lockstep verify diverge --reference FOLDER` then says where an engine leaves
 it. All checkpoints of level `all` are recorded that the architecture has; queries and keys of llama files, whose rows are
@@ -20,8 +20,8 @@ import xxhash
 
 import gguf_hf
 
-NAMES = ["embed", "attn_norm", "q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "q_rope", "k_rope", "kv_write", "heads",
-         "o_proj", "post_attn_norm", "after_attn", "ffn_norm", "gate", "up", "act", "down", "post_ffn_norm", "after_ffn",
+NAMES = ["embed", "attn_norm", "q_proj", "k_proj", "v_proj", "q_norm", "k_norm", "q_rope", "k_rope", "kv_write", "scores",
+         "heads", "o_proj", "post_attn_norm", "after_attn", "ffn_norm", "gate", "up", "act", "down", "post_ffn_norm", "after_ffn",
          "final_norm", "logits"]
 CHECKPOINTS = {name: number for number, name in enumerate(NAMES)} | {"rope_table": 64, "state_hash": 65, "logits_hash": 66,
                                                                      "top": 67}
@@ -37,6 +37,7 @@ class Recorder:
         self.dim = getattr(c, "head_dim", None) or c.hidden_size // self.heads
         self.watch_layers()
         self.watch_rope()
+        self.watch_softmax()
 
     def put(self, name, value, heads=1, layer=None):
         value = value.detach().float().reshape(value.shape[-2], heads, -1)
@@ -118,6 +119,17 @@ class Recorder:
             return turned
         module.apply_rotary_pos_emb = watched
 
+    def watch_softmax(self):
+        """Eager attention's scores are what goes into it, with a huge negative number where a key isn't visible."""
+        plain = torch.nn.functional.softmax
+
+        def watched(scores, *rest, **named):
+            visible = scores[0] > torch.finfo(scores.dtype).min / 2
+            for head in range(scores.shape[1]):
+                self.values[self.layer, "scores", head] = [row[seen][None].numpy().copy() for row, seen in zip(scores[0, head], visible[head])]
+            return plain(scores, *rest, **named)
+        torch.nn.functional.softmax = watched
+
 
 def in_pairs(value):
     """Halves of a head to the pairs of a llama file: what gguf_hf.undo_pairs takes apart."""
@@ -187,11 +199,12 @@ def frame(content):
     return out + struct.pack("<I", 0) + sum32(content)
 
 
-def write(folder, path, ids, overrides=None, layer_range=(0, None)):
-    """overrides: as gguf_hf.load has them. layer_range: first and last layer that are recorded."""
+def write(folder, path, ids, overrides=None, layer_range=(0, None), scores=False):
+    """overrides: as gguf_hf.load has them. layer_range: first and last layer that are recorded. scores: attention's, too."""
     values, layers, vocab = run(path, ids, overrides)
     first, last = layer_range[0], layers - 1 if layer_range[1] is None else layer_range[1]
-    keys = sorted((key for key in values if key[1] in ("final_norm", "logits") or first <= key[0] <= last), key=order)
+    keys = sorted((key for key in values if key[1] in ("final_norm", "logits") or first <= key[0] <= last and (scores or key[1] != "scores")),
+                  key=order)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     raw = stored = 0
@@ -200,13 +213,13 @@ def write(folder, path, ids, overrides=None, layer_range=(0, None)):
             content = b"".join(record(position, key, values[key][position]) for key in keys)
             raw += len(content)
             stored += file.write(frame(content))
-    manifest = {"format": "lockstep-capture", "version": 1,
+    manifest = {"format": "lockstep-capture", "version": 2,
                 "model": {"xxh3_128": "", "file": pathlib.Path(path).name, "layers": layers, "vocabulary": vocab},
                 "family": "transformers-f32", "isa": "torch", "build": f"transformers {transformers.__version__}",
                 "level": "all", "layers": [first, last], "positions": [0, 2**32 - 1],
                 "request": {"chunk": min(len(ids), 512), "neighbours": 0, "all_logits": True}, "prompt": ids, "tokens": [],
                 "records": {"frames": len(ids), "count": len(ids) * len(keys), "raw_bytes": raw, "stored_bytes": stored},
-                "checkpoints": CHECKPOINTS}
+                "scores": scores, "checkpoints": CHECKPOINTS}
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
     return manifest["records"]
 
@@ -216,11 +229,12 @@ def main():
     parser.add_argument("model")
     parser.add_argument("folder")
     parser.add_argument("--ids", required=True, help="token ids, separated by commas")
+    parser.add_argument("--scores", action="store_true", help="attention's scores, too")
     parser.add_argument("--layers", help="record only these: 0-2")
     words = parser.parse_args()
     torch.set_num_threads(1)
     layers = tuple(int(word) for word in words.layers.split("-")) if words.layers else (0, None)
-    told = write(words.folder, words.model, [int(word) for word in words.ids.split(",")], layer_range=layers)
+    told = write(words.folder, words.model, [int(word) for word in words.ids.split(",")], layer_range=layers, scores=words.scores)
     print(f"{words.folder}: {told['count']} records of {told['frames']} positions, {told['raw_bytes']} bytes")
 
 

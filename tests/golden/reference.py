@@ -186,7 +186,7 @@ def make_captures():
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.gguf")
             _, overrides = tiny_models.make(name, path)
-            print(name, hf_capture.write(golden.DATA / f"capture-{name}", path, tiny_models.tokens(name)[:3], overrides))
+            print(name, hf_capture.write(golden.DATA / f"capture-{name}", path, tiny_models.tokens(name)[:3], overrides, scores=True))
 
 
 def make_attribution(name, source):

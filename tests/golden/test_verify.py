@@ -25,7 +25,7 @@ def model_path(name="smollm2"):
 
 def run(*words, status=0):
     command = [LOCKSTEP, "verify", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=7200 if LONG_RUN else 1200)
     assert status is None or done.returncode == status, f"{command}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done
 
@@ -223,6 +223,16 @@ def test_ranges(tmp_path):
     assert {p["checkpoint"]: p["compared"] for p in shallow["checkpoints"]}["q_proj"] == 2
 
 
+def test_scores(tmp_path):
+    """Attention's, a record for each query head: the same however the tokens are cut, who shares the step and on which instructions."""
+    told = verify("capture", tmp_path / "s", "--model", model_path(), "--ids", "1,504,3575,282", "--tokens", 70, "--level", "all",
+                  "--scores", "--layers", "2-3")
+    assert told["probe"]["pass"] and told["manifest"]["scores"] is True
+    verdict = verify("replay", tmp_path / "s", "--model", model_path(), "--answer-chunk", 9, "--isa", "avx2", "--neighbours", 2)
+    points = {point["checkpoint"]: point["compared"] for point in verdict["checkpoints"]}
+    assert verdict["identical"] and points["scores"] == 73 * 2 * 9
+
+
 def test_compare_names_the_first_difference(tmp_path):
     for name, options in (("a", []), ("b", []), ("c", ["--family", "f32-v1"])):
         run("capture", tmp_path / name, "--model", model_path(), "--ids", "1,504,3575", "--tokens", 0, "--level", "all",
@@ -240,7 +250,7 @@ def test_compare_names_the_first_difference(tmp_path):
     (["--level", "some"], "must be one of"), (["--layers", "5-2"], "ascending"), (["--layers", "x"], "range"),
     (["--layers", "99"], "from 0 to 29"), (["--chunk", "0"], "--chunk"), (["--wrong"], "unknown option"),
     (["--ids", "1,x"], "not a token id"), (["--ids", "99999999"], "failed"), (["--family", "bat-v1"], "isn't known"),
-    (["--prompt", "a", "--chat", "b"], "one of"), (["--ids", "1", "--tokens", "9", "--ctx", "4"], "--ctx"),
+    (["--scores"], "--level all"), (["--prompt", "a", "--chat", "b"], "one of"), (["--ids", "1", "--tokens", "9", "--ctx", "4"], "--ctx"),
 ])
 def test_capture_refuses(words, says, tmp_path):
     base = [] if "--prompt" in words or "--ids" in words else ["--ids", "1,2"]

@@ -49,6 +49,18 @@ def test_seeded_fault_is_found_at_its_place(fault, place, elements):
     assert rest == ({"position": 5, "layer": 4, "part": 3, "element": 7} if fault.startswith("kv") else None)
 
 
+def test_a_key_at_rest_is_seen_in_the_scores():
+    """Three query heads share the key of KV head 1; without the scores, the first difference is that of the heads."""
+    fault = "kv:layer=4,part=2,position=5,element=7"
+    assert diverge(*SERVING, "--scores", status=0, tokens=2)["result"] == "IDENTICAL"
+    told = diverge(*SERVING, "--scores", "--fault", fault, status=1, tokens=2)
+    first = told["verdict"]["first_difference"]
+    assert [first[name] for name in ("position", "layer", "checkpoint", "part")] == [8, 4, "scores", 3]
+    assert first["diff"]["mismatches"] == 1 and first["diff"]["first"]["index"] == 5
+    first = diverge(*SERVING, "--fault", fault, status=1, tokens=2)["verdict"]["first_difference"]
+    assert (first["position"], first["layer"], first["checkpoint"]) == (8, 4, "heads")
+
+
 def test_one_other_accumulation_order_is_found():
     told = diverge("--a", "family=seq,rows=3", "--b", "family=seq", "--fault", "order:layer=5,checkpoint=down", status=1)
     first = told["verdict"]["first_difference"]
@@ -135,7 +147,7 @@ def test_ladder_of_the_serving_family(model):
 @pytest.mark.parametrize("words, says", [
     (["--a", "fam=x"], "no setting"), (["--a", "family=x"], "isn't known"), (["--a", "rows=0"], "from 1 to 512"),
     (["--fault", "gremlin"], "no kind"), (["--fault", "kv:layer=99"], "limit is 29"),
-    (["--fault", "operator:checkpoint=logits"], "takes none"), (["--layers", "0"], "depth"),
+    (["--fault", "operator:checkpoint=logits"], "takes none"), (["--fault", "operator:checkpoint=scores"], "takes none"), (["--layers", "0"], "depth"),
     (["--fault", "weight:checkpoint=heads"], "no matrix"),
     (["--a", "family=a16-v1", "--fault", "order:checkpoint=down"], "f32-v1"),
 ])

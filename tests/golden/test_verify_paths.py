@@ -144,8 +144,9 @@ def test_pages_need_no_other_file(verb, model, words, count, tmp_path):
     assert "can't write" in run(verb, *words, "--model", path, "--html", tmp_path / "no/x", status=74).stderr
 
 
-def test_batched_prefill_is_n_times_forward():
-    told = verify("prefill", "--model", model_path(), "--prompt", LIST, "--chunk", 64)
+@pytest.mark.parametrize("model", list(golden.MODELS) if LONG_RUN else ["smollm2"])
+def test_batched_prefill_is_n_times_forward(model):
+    told = verify("prefill", "--model", model_path(model), "--prompt", LIST * (40 if LONG_RUN else 1), "--chunk", 64)
     assert told["identical"] and told["rows"] == told["rows_identical"] == told["states_identical"] > 8
 
 

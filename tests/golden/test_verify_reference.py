@@ -8,7 +8,7 @@ import golden
 import tiny_models
 from test_verify import LONG_RUN, model_path, run, verify
 
-POINTS = {"llama_linear": 20, "gemma3_scaled": 24}  # checkpoints of its architecture, tables included
+POINTS = {"llama_linear": 21, "gemma3_scaled": 25}  # checkpoints of its architecture, tables included
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +26,15 @@ def diverge(name, models, *words, capture=None, status=1):
 
 @pytest.mark.parametrize("name", list(POINTS))
 def test_every_layer_is_near_to_transformers(name, models):
-    told = diverge(name, models, "--family", "f32-v1", "--rel", "1e-5")
+    told = diverge(name, models, "--family", "f32-v1", "--rel", "1e-4")
     assert told["CONTROL B0_vs_B1"]["pass"] and told["PROBE B0_vs_B2"]["pass"] and told["result"] == "DIFFERENT"
     verdict = told["verdict"]
     assert verdict["only_a"] == verdict["only_b"] == verdict["incomparable"] == 0
     assert verdict["first_above_rel"] is None and verdict["argmax_flips"] == 0
     points = {point["checkpoint"]: point for point in verdict["checkpoints"]}
     assert len(points) == POINTS[name] and points["embed"]["different"] == 0
+    # The first position's scores are one number each, which may be near zero.
+    assert points.pop("scores")["max_abs"] < 1e-5
     assert all(point["max_relative_l2"] < 1e-5 for point in points.values())
 
 
