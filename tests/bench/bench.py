@@ -13,14 +13,9 @@ import threading
 import drafts
 import page
 import stalls
-from servers import BIN, REPO, Lockstep, Peer
+from servers import BIN, FILES, REPO, Lockstep, Peer
 
 MODELS = pathlib.Path(os.environ.get("LOCKSTEP_MODELS", pathlib.Path.home() / ".cache/lockstep/models"))
-FILES = {
-    "smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf",
-    "qwen2.5": "Qwen2.5-Coder-0.5B-Instruct.gguf",
-    "gemma3": "gemma-3-270m-Q4_K_M.gguf",
-}
 
 
 @dataclasses.dataclass

@@ -12,6 +12,11 @@ import urllib.request
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("LOCKSTEP_BUILD", REPO / "build/release")) / "bin"
+FILES = {
+    "smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf",
+    "qwen2.5": "Qwen2.5-Coder-0.5B-Instruct.gguf",
+    "gemma3": "gemma-3-270m-Q4_K_M.gguf",
+}
 ROOM = 16384  # tokens of context of all sequences together
 READY_SECONDS = 180
 
@@ -79,8 +84,10 @@ class Lockstep(Server):
         own = {"keeper": ["--model", model, "--slots", slots, "--kv-tokens", ROOM], "npu-worker": ["--threads", options.threads],
                "gateway": ["--port", self.port, "--max-choices", 64]}
         began = time.monotonic()
-        for role in ("keeper", "npu-worker", "tokenizer", "sampler", "gateway"):
+        roles = ("keeper", "npu-worker", "tokenizer", "sampler", "gateway")
+        for role in roles:
             self.spawn(BIN / f"lockstep-{role}", "--run-dir", self.dir, *own.get(role, []))
+        self.pid_of = {role: process.pid for role, process in zip(roles, self.processes)}
         self.wait("/ready")
         self.start_s = time.monotonic() - began
 
