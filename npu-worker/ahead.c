@@ -1,6 +1,7 @@
-/* Running ahead: while the samplers draw, the next step is computed for the likeliest tokens. What
- * a sampler then draws decides: the same token, and the step is done already; another, and the step
- * is dropped, at once if it still runs. A step's bits don't depend on when it was computed.
+/* Running ahead: while the samplers draw, the next step is computed for the tokens that they are
+ * going to draw, or likely so (guess.c). What a sampler then draws decides: the same token, and the
+ * step is done already; another, and the step is dropped, at once if it still runs. A step's bits
+ * don't depend on when it was computed.
  *
  * While a sampler owns a slot its body is not read or written here. The step writes only the
  * position behind the committed ones, in a page reserved before, and the logits row of the other
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "npu-worker/guess.h"
 #include "npu-worker/sequence.h"
 
 /* Draws that are to turn out as guessed, all together, for a step ahead to be worth its while: a
@@ -18,6 +20,8 @@
 /* What is assumed of a request that samples, until it has shown how likely its likeliest tokens
  * are. */
 #define HIT_SAMPLED 0.7f
+/* Likewise of draws made beforehand, where they depend on more than is known here. */
+#define HIT_UNSURE 0.85f
 /* Likewise of drafts from the text. */
 #define HIT_TEXT 0.5f
 
@@ -32,11 +36,12 @@ enum svc_code ahead_open(struct worker *worker, struct svc_err *err)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	for (uint32_t i = 0; i < run->n_slots; i++)
 		worker->aheads[i].pages = worker->ahead_pages + (size_t)i * per;
-	return SVC_OK;
+	return guess_open(worker, err);
 }
 
 void ahead_close(struct worker *worker)
 {
+	guess_close(worker);
 	free(worker->aheads);
 	free(worker->hits);
 	free(worker->ahead_pages);
@@ -57,7 +62,8 @@ static struct hit *hit_of(struct worker *worker, const struct sequence *sequence
 	if (hit->generation != generation) {
 		bool greedy = sequence->body->params.temperature == 0;
 		*hit = (struct hit){.generation = generation,
-				    .rate = greedy ? 1 : HIT_SAMPLED,
+				    .likeliest = greedy ? 1 : HIT_SAMPLED,
+				    .drawn = guess_is_sure(worker, sequence) ? 1 : HIT_UNSURE,
 				    .text = HIT_TEXT};
 	}
 	return hit;
@@ -78,8 +84,8 @@ void ahead_note(struct worker *worker, struct sequence *sequence)
 			worker->n_aheads < run->n_slots && sequence->n_kv == sequence->n_known &&
 			!ends_now(worker, sequence) &&
 			sequence_reserve(worker, sequence, sequence->n_kv + 1);
-	int32_t guess = 0;
-	enum guess_source source = possible ? drafts_next(worker, sequence, &guess) : FROM_LOGITS;
+	int32_t draft = -1;
+	enum guess_source source = possible ? drafts_next(worker, sequence, &draft) : FROM_LOGITS;
 	bool is_draft = source != FROM_LOGITS;
 	/* What a draft needs is written: nothing more will be, while the sampler has the slot. */
 	atomic_store(&sequence->body->ahead, possible && !is_draft);
@@ -93,19 +99,18 @@ void ahead_note(struct worker *worker, struct sequence *sequence)
 	ahead->row = sequence->row;
 	ahead->n_pages = sequence->n_pages;
 	memcpy(ahead->pages, sequence->pages, sequence->n_pages * sizeof *ahead->pages);
-	ahead->guess =
-		is_draft ? guess
-			 : engine_likeliest(run_logits(run, sequence->row, sequence->n_kv & 1),
-					    run->n_vocab);
-	ahead->hit = hit->rate;
+	ahead->guess = draft;
+	ahead->hit = 1;
 	ahead->computed = is_draft;
 	ahead->source = source;
 	ahead->expected = -1;
 	ahead->noted_us = svc_now_us();
 	ahead->status = SVC_OK;
 	ahead->drawn = false;
-	if (!is_draft)
-		drafts_plan(worker, sequence, hit, ahead);
+	if (is_draft)
+		return;
+	guess_make(worker, sequence, hit, ahead);
+	drafts_plan(worker, sequence, hit, ahead);
 }
 
 struct ahead *ahead_find(struct worker *worker, uint32_t slot)

@@ -5,7 +5,7 @@
 SVC_CHECKED enum svc_code ahead_open(struct worker *worker, struct svc_err *err);
 void ahead_close(struct worker *worker);
 /* The sequence is about to be passed to a sampler: reserves a page for the next position and notes
- * the likeliest token. */
+ * the token that will be drawn. */
 void ahead_note(struct worker *worker, struct sequence *sequence);
 /* Nothing but generation waits, and the guesses are likely to be right. */
 bool ahead_is_worth_it(struct worker *worker);

@@ -1,4 +1,4 @@
-/* Drafts: behind the likeliest token, which a step ahead (ahead.c) computes, what followed these
+/* Drafts: behind the guess for which a step ahead (ahead.c) is computed, what followed these
  * tokens where they stood before, or what a smaller model says (drafter.c), in the same pass. A
  * position's bits don't depend on what shares the pass, so the KV and the logits of a draft that is
  * then drawn are the very ones that plain decoding would make: they are committed as they are, one
@@ -12,6 +12,7 @@
 
 #include "npu-worker/ahead.h"
 #include "npu-worker/engine/lookup.h"
+#include "npu-worker/guess.h"
 #include "npu-worker/sequence.h"
 
 /* A single equal token says little; more than four rarely say more. */
@@ -273,11 +274,6 @@ enum guess_source drafts_next(struct worker *worker, const struct sequence *sequ
 	return chain->source;
 }
 
-static void learn(float *rate, bool right)
-{
-	*rate += ((right ? 1 : 0) - *rate) / 8;
-}
-
 /* While drafts are drawn nothing is computed: so that is what a turn takes. One that was
  * interrupted counts twice, no more. */
 static void learn_turn(struct worker *worker, const struct ahead *ahead)
@@ -293,13 +289,13 @@ void drafts_learn(struct worker *worker, struct hit *hit, const struct ahead *ah
 {
 	const struct shm_run *run = &worker->svc->run;
 	if (ahead->source == FROM_LOGITS) {
-		learn(&hit->rate, right);
+		guess_learn(worker, hit, ahead, ids[ahead->n_kv]);
 		if (ahead->expected >= 0)
-			learn(&hit->text, ids[ahead->n_kv] == ahead->expected);
+			hit_learn(&hit->text, ids[ahead->n_kv] == ahead->expected);
 		return;
 	}
 	learn_turn(worker, ahead);
-	learn(ahead->source == FROM_TEXT ? &hit->text : &hit->model, right);
+	hit_learn(ahead->source == FROM_TEXT ? &hit->text : &hit->model, right);
 	if (right && ahead->source == FROM_MODEL)
 		hit->next_rest = REST_FIRST;
 	if (right)

@@ -37,7 +37,8 @@ struct chain {
 /* How often a request's guesses were right, of late. */
 struct hit {
 	uint64_t generation;
-	float rate;	   /* of the likeliest tokens */
+	float likeliest;   /* of the likeliest tokens */
+	float drawn;	   /* of draws made beforehand (guess.c) */
 	float text, model; /* of drafts, if those before them were right */
 	/* What the text said when it was last asked: behind `guess`, `expected` at that index; 0:
 	 * nothing. So drafts that aren't made teach, too. */
@@ -46,6 +47,11 @@ struct hit {
 	/* The model isn't asked for so many tokens; and for how many after its next failure. */
 	uint32_t rest, next_rest;
 };
+
+static inline void hit_learn(float *rate, bool right)
+{
+	*rate += ((right ? 1 : 0) - *rate) / 8;
+}
 
 /* ---- drafts.c */
 

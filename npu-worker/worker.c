@@ -38,7 +38,10 @@ static const struct opt worker_options[] = {
 	 "folder for KV pages that fall out of memory; empty: none"},
 	{"disk-cache-mb", OPT_INT, "4096", 16, 1 << 24, NULL, "at most this much of it (MiB)"},
 	{"run-ahead", OPT_BOOL, "true", 0, 0, NULL,
-	 "compute the next step for the likeliest token while it is drawn"},
+	 "compute the next step while a sampler draws its token"},
+	{"guess", OPT_CHOICE, "draw", 0, 0, "draw|likeliest",
+	 "where a request samples: for its very draw, made beforehand, or for the likeliest "
+	 "token"},
 	{"speculate", OPT_INT, "-1", -1, WORKER_MAX_DRAFTS, NULL,
 	 "and up to so many tokens behind it, as far as it pays; 0: none, -1: 8, on an NPU none"},
 	{"draft-when", OPT_CHOICE, "pays", 0, 0, "pays|always",

@@ -1,4 +1,4 @@
-lockstep_room(worker SOURCES worker.c schedule.c batch.c ahead.c drafts.c drafter.c worth.c cache.c sequence.c store.c weights.c npu.c pool.c USES base shm services engine device libxxhash liblz4)
+lockstep_room(worker SOURCES worker.c schedule.c batch.c ahead.c guess.c drafts.c drafter.c worth.c cache.c sequence.c store.c weights.c npu.c pool.c USES base shm draw services engine device libxxhash liblz4)
 lockstep_binary(lockstep-npu-worker SOURCES main.c USES worker)
 lockstep_test(worth_test SOURCES worth_test.c USES worker)
 lockstep_test(store_test SOURCES store_test.c USES worker)

@@ -5,6 +5,7 @@
  *   schedule.c  who is admitted, how many positions each takes in the next step
  *   batch.c     the step: ids in, logits out, commit, pass on
  *   ahead.c     the next step, while the samplers draw
+ *   guess.c     for which token
  *   drafts.c, drafter.c, worth.c  further steps in the same pass (speculation.h)
  *   sequence.c  a slot as the worker sees it: pages, row, adoption from another worker
  *   cache.c     pages that an earlier request left: in memory, on disk
@@ -47,10 +48,12 @@ struct ahead {
 	uint32_t slot;
 	uint64_t generation;
 	uint32_t n_kv, row, n_pages;
-	uint32_t *pages; /* [pages_per_sequence] */
-	int32_t guess;	 /* the likeliest token, for position n_kv */
-	float hit;	 /* how often the guess was right, of late */
-	bool drawn;	 /* seen to be right */
+	uint32_t *pages;   /* [pages_per_sequence] */
+	int32_t guess;	   /* for position n_kv */
+	int32_t likeliest; /* of the logits before it, whatever the guess is */
+	bool is_draw;	   /* the guess is a draw made beforehand (guess.c) */
+	float hit;	   /* how often the guess was right, of late */
+	bool drawn;	   /* seen to be right */
 	bool computed;
 	enum guess_source source; /* not FROM_LOGITS: it is a draft of the step before */
 	int32_t expected;	  /* what the text would have had drafted; -1: nothing */
@@ -85,10 +88,12 @@ struct worker {
 	int64_t rows_alone, rows_busy; /* options */
 	struct pace pace;
 	bool run_ahead;
-	bool drafts_always;   /* also those that don't pay */
-	struct ahead *aheads; /* [n_slots] */
+	bool drafts_always;    /* also those that don't pay */
+	bool draws_beforehand; /* --guess draw */
+	struct ahead *aheads;  /* [n_slots] */
 	uint32_t n_aheads;
 	struct hit *hits;	 /* [n_table] */
+	struct draw_work *draw;	 /* of guess.c */
 	uint32_t *ahead_pages;	 /* backing of ahead.pages */
 	struct chain *chains;	 /* [n_chains] */
 	float *draft_logits;	 /* backing of chain.logits */

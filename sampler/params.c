@@ -1,27 +1,7 @@
 #include "sampler/params.h"
 
 #include "base/buf.h"
-
-struct range {
-	const char *param;
-	size_t offset; /* of the float in struct body_params */
-	float min, max;
-};
-
-#define RANGE(field, min, max)                                        \
-	{                                                             \
-#field, offsetof(struct body_params, field), min, max \
-	}
-
-static const struct range ranges[] = {
-	RANGE(temperature, 0.0f, SMP_TEMPERATURE_MAX),
-	RANGE(top_p, 0.0f, 1.0f),
-	RANGE(min_p, 0.0f, 1.0f),
-	RANGE(typical_p, 0.0f, 1.0f),
-	RANGE(repetition_penalty, SMP_REPETITION_MIN, SMP_REPETITION_MAX),
-	RANGE(presence_penalty, -SMP_PENALTY_MAX, SMP_PENALTY_MAX),
-	RANGE(frequency_penalty, -SMP_PENALTY_MAX, SMP_PENALTY_MAX),
-};
+#include "draw/draw.h"
 
 void smp_params_default(struct body_params *ret_params)
 {
@@ -31,22 +11,6 @@ void smp_params_default(struct body_params *ret_params)
 		.typical_p = 1.0f,
 		.repetition_penalty = 1.0f,
 	};
-}
-
-static enum svc_code floats_check(const struct body_params *params, struct svc_err *err)
-{
-	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {
-		const struct range *range = &ranges[i];
-		float value;
-		memcpy(&value, (const char *)params + range->offset, sizeof value);
-		/* Written so that a NaN fails. */
-		if (!(value >= range->min && value <= range->max))
-			return svc_fail_param(err, SVC_INVALID, range->param,
-					      "%s is %g: it must lie between %g and %g",
-					      range->param, (double)value, (double)range->min,
-					      (double)range->max);
-	}
-	return SVC_OK;
 }
 
 static enum svc_code count_check(const char *param, uint32_t count, uint32_t max,
@@ -188,7 +152,7 @@ enum svc_code smp_params_read(const struct smp_request *request, uint32_t n_voca
 {
 	struct smp_params params = {0};
 	memcpy(&params.num, request->params, sizeof params.num);
-	enum svc_code code = floats_check(&params.num, err);
+	enum svc_code code = draw_params_check(&params.num, err);
 	if (code == SVC_OK)
 		code = counts_check(&params.num, err);
 	if (code == SVC_OK)

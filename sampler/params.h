@@ -16,13 +16,7 @@
 #define SMP_STOP_IDS_MAX     128u
 #define SMP_BIASES_MAX	     1024u
 #define SMP_TOP_LOGPROBS_MAX 20u
-#define SMP_TEMPERATURE_MAX  100.0f
 #define SMP_BIAS_MAX	     100.0f
-#define SMP_PENALTY_MAX	     2.0f /* presence and frequency, either sign */
-#define SMP_REPETITION_MIN   0.01f
-#define SMP_REPETITION_MAX   100.0f
-/* Exact sums of 2^42 per token stay below 2^63 up to here. */
-#define SMP_VOCAB_MAX (1u << 21)
 
 /* The sampler's regions of a request body: borrowed and untrusted. */
 struct smp_request {

@@ -9,7 +9,7 @@
 
 #include "base/err.h"
 #include "base/span.h"
-#include "sampler/kernels.h"
+#include "draw/work.h"
 #include "sampler/params.h"
 #include "shm/layout.h"
 
@@ -33,23 +33,14 @@ struct smp_vocab {
 	uint32_t max_piece_bytes; /* of the longest token */
 };
 
-/* ---- memory for one row of logits, one per sampling thread
- * ------------------------------------------------- */
-
-struct smp_work;
-
-/* About 45 bytes per token of the vocabulary. SVC_BAD_CONFIG: the CPU lacks the instruction set
- * asked for. */
-enum svc_code smp_work_open(uint32_t n_vocab, enum smp_isa isa, struct smp_work **ret_work,
-			    struct svc_err *err) SVC_CHECKED;
-/* NULL is fine. Returns NULL. */
-struct smp_work *smp_work_free(struct smp_work *work);
+/* ---- log-probabilities
+ * ------------------------------------------------------------------------------------------ */
 
 /* The probability of a token, and the n_top most likely ones, ties by lower id, in the distribution
  * that the model gave: log softmax of the logits as they are, whatever temperature, penalties and
  * filters say. float32, not below -9999 (JSON has no infinity). ret_logprob has room for n_top
  * entries. SVC_NUMERIC as smp_draw. */
-enum svc_code smp_score(struct smp_work *work, const float *logits, int32_t token, uint32_t n_top,
+enum svc_code smp_score(struct draw_work *work, const float *logits, int32_t token, uint32_t n_top,
 			struct body_logprob *ret_logprob, struct svc_err *err) SVC_CHECKED;
 
 /* ---- grammars (sampler/guides.h)
@@ -88,7 +79,7 @@ struct smp_seq *smp_seq_free(struct smp_seq *seq);
  * allowed: a grammar's mask, bit id % 32 of word id / 32 set for each token that may come; NULL:
  * all. Changes nothing: drawing twice gives the same. SVC_NUMERIC: a NaN or +Inf among the logits,
  * or no token that may come. */
-enum svc_code smp_draw(const struct smp_seq *seq, struct smp_work *work, const float *logits,
+enum svc_code smp_draw(const struct smp_seq *seq, struct draw_work *work, const float *logits,
 		       const uint32_t *allowed, int32_t *ret_token,
 		       struct svc_err *err) SVC_CHECKED;
 

@@ -2,14 +2,14 @@
 
 #include <stdlib.h>
 
+#include "draw/draw.h"
 #include "sampler/guides.h"
 
 static enum svc_code prompt_count(struct smp_seq *seq, const struct smp_seq_spec *spec,
 				  struct svc_err *err)
 {
 	const struct body_params *num = &seq->params.num;
-	seq->penalized = num->repetition_penalty != 1.0f || num->presence_penalty != 0.0f ||
-			 num->frequency_penalty != 0.0f;
+	seq->penalized = draw_is_penalized(num);
 	if (!seq->penalized)
 		return SVC_OK;
 	enum svc_code code =

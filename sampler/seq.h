@@ -7,9 +7,6 @@
 #include "sampler/sampler.h"
 #include "sampler/text.h"
 
-/* Below this a division by the temperature only costs precision: the draw is greedy. */
-#define SMP_GREEDY_BELOW 1e-5f
-
 struct smp_seq {
 	struct arena arena;
 	const struct smp_vocab *vocab;

@@ -55,7 +55,7 @@ static float *rows_make(const char *path, uint32_t n_vocab)
 	return rows;
 }
 
-static double token_cost(const struct setting *setting, struct smp_work *work,
+static double token_cost(const struct setting *setting, struct draw_work *work,
 			 const struct smp_vocab *vocab, const float *rows)
 {
 	double costs[N_ROUNDS];
@@ -137,10 +137,10 @@ int main(int argc, char **argv)
 	if (!vocab.offsets || !vocab.flags)
 		abort();
 	printf("%-38s", "microseconds per token");
-	struct smp_work *works[3] = {0};
-	for (int isa = SMP_ISA_SCALAR; isa <= SMP_ISA_AVX512; isa++)
-		if (smp_work_open(n_vocab, (enum smp_isa)isa, &works[isa - 1], NULL) == SVC_OK)
-			printf("%9s", smp_kernels_get((enum smp_isa)isa)->name);
+	struct draw_work *works[3] = {0};
+	for (int isa = DRAW_ISA_SCALAR; isa <= DRAW_ISA_AVX512; isa++)
+		if (draw_work_open(n_vocab, (enum draw_isa)isa, &works[isa - 1], NULL) == SVC_OK)
+			printf("%9s", draw_kernels_get((enum draw_isa)isa)->name);
 	puts("");
 	for (size_t i = 0; i < n_settings; i++) {
 		printf("%-38s", settings[i].name);
@@ -150,7 +150,7 @@ int main(int argc, char **argv)
 		puts("");
 	}
 	for (int isa = 0; isa < 3; isa++)
-		smp_work_free(works[isa]);
+		draw_work_free(works[isa]);
 	free((void *)(uintptr_t)vocab.offsets);
 	free((void *)(uintptr_t)vocab.flags);
 	free(rows);

@@ -186,7 +186,7 @@ static json_t *events_answer(struct job *job, struct smp_seq *seq)
 	return json_pack("{so}", "events", events);
 }
 
-static json_t *draws_answer(struct job *job, struct smp_seq *seq, struct smp_work *work)
+static json_t *draws_answer(struct job *job, struct smp_seq *seq, struct draw_work *work)
 {
 	json_int_t n = json_integer_value(json_object_get(job->request, "draws"));
 	json_t *tokens = json_array();
@@ -209,7 +209,7 @@ static json_t *draws_answer(struct job *job, struct smp_seq *seq, struct smp_wor
 	return json_pack("{sosi}", "tokens", tokens, "finish", (int)smp_seq_finish(seq));
 }
 
-static json_t *score_answer(struct job *job, struct smp_work *work, int32_t token)
+static json_t *score_answer(struct job *job, struct draw_work *work, int32_t token)
 {
 	union {
 		struct body_logprob record;
@@ -232,7 +232,7 @@ static json_t *answer(struct job *job)
 	       *score = json_object_get(job->request, "score");
 	json_t *n_ctx = json_object_get(job->request, "n_ctx");
 	json_t *isa_name = json_object_get(job->request, "isa");
-	enum smp_isa isa = SMP_ISA_AUTO;
+	enum draw_isa isa = DRAW_ISA_AUTO;
 	size_t n = json_array_size(logits ? logits : json_object_get(job->request, "pieces"));
 	job->n_vocab = (uint32_t)n;
 	job->logits = need(malloc(n * sizeof *job->logits +
@@ -242,21 +242,21 @@ static json_t *answer(struct job *job)
 	vocab_read(job);
 	params_read(job);
 	if (isa_name)
-		smp_isa_parse(json_string_value(isa_name), &isa);
+		draw_isa_parse(json_string_value(isa_name), &isa);
 	struct smp_seq_spec spec = {.vocab = &job->vocab, .request = job->params};
 	spec.strip_space = json_is_true(json_object_get(job->request, "strip_space"));
 	spec.n_ctx = n_ctx ? (uint32_t)json_integer_value(n_ctx) : 1u << 20;
 	spec.prompt = ids_read(json_object_get(job->request, "prompt"), &spec.n_prompt);
-	struct smp_work *work = NULL;
+	struct draw_work *work = NULL;
 	struct smp_seq *seq = NULL;
 	json_t *result = NULL;
-	if (smp_work_open(job->n_vocab, isa, &work, &job->err) == SVC_OK &&
+	if (draw_work_open(job->n_vocab, isa, &work, &job->err) == SVC_OK &&
 	    smp_seq_open(&spec, &seq, &job->err) == SVC_OK)
 		result = score	  ? score_answer(job, work, (int32_t)json_integer_value(score))
 			 : logits ? draws_answer(job, seq, work)
 				  : events_answer(job, seq);
 	smp_seq_free(seq);
-	smp_work_free(work);
+	draw_work_free(work);
 	free((void *)(uintptr_t)spec.prompt);
 	return result;
 }

@@ -33,7 +33,7 @@ struct cached {
 struct sampler {
 	struct smp_vocab vocab;
 	bool strip_first; /* the vocabulary's rule for the space before a text */
-	struct smp_work *work;
+	struct draw_work *work;
 	struct smp_guides *guides;
 	struct cached *cache; /* [n_table] */
 	struct tape *tape;    /* NULL: none */
@@ -378,7 +378,7 @@ static void beat(void *svc)
 
 static enum svc_code start(struct svc *svc, struct svc_err *err)
 {
-	enum smp_isa isa = SMP_ISA_AUTO;
+	enum draw_isa isa = DRAW_ISA_AUTO;
 	struct sampler *sampler = calloc(1, sizeof *sampler);
 	if (!sampler)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
@@ -388,10 +388,10 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
 	enum svc_code code = map_vocab(svc, err);
 	/* The table lists the same names. */
-	if (!smp_isa_parse(opt_string(svc->options, "isa"), &isa))
-		isa = SMP_ISA_AUTO;
+	if (!draw_isa_parse(opt_string(svc->options, "isa"), &isa))
+		isa = DRAW_ISA_AUTO;
 	if (code == SVC_OK)
-		code = smp_work_open(svc->run.n_vocab, isa, &sampler->work, err);
+		code = draw_work_open(svc->run.n_vocab, isa, &sampler->work, err);
 	if (code == SVC_OK)
 		code = smp_guides_open(&sampler->vocab, svc->run.n_vocab, &sampler->guides, err);
 	if (code == SVC_OK)
@@ -407,7 +407,7 @@ static void stop(struct svc *svc)
 	for (uint32_t slot = 0; slot < svc->run.n_table; slot++)
 		forget(sampler, slot);
 	smp_guides_free(sampler->guides);
-	smp_work_free(sampler->work);
+	draw_work_free(sampler->work);
 	tape_close(sampler->tape);
 	free(sampler->cache);
 	free(sampler);

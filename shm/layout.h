@@ -69,6 +69,7 @@ enum inc_gauge {
 	GAUGE_REQUESTS,	      /* gateway: requests admitted */
 	GAUGE_DRAFTED,	      /* npu-worker: drafts computed */
 	GAUGE_ACCEPTED,	      /* npu-worker: of those, drawn */
+	GAUGE_MISGUESSED,     /* npu-worker: tokens drawn other than guessed from their logits */
 	GAUGE_COUNT
 };
 
@@ -93,7 +94,6 @@ struct inc_entry {
 	_Atomic uint64_t handed; /* slots handed on */
 	_Atomic uint64_t busy_us;
 	_Atomic uint64_t gauge[GAUGE_COUNT];
-	uint8_t pad1[8];
 	/* Written by others. */
 	_Atomic uint64_t
 		fenced; /* == number: another process has fenced this one; it must leave with 75 */

@@ -10,7 +10,7 @@ struct vfy_chooser {
 	struct smp_vocab vocab; /* of tokens without text */
 	uint32_t *offsets;
 	uint8_t *flags;
-	struct smp_work *work;
+	struct draw_work *work;
 	struct smp_seq *seq; /* NULL: to be opened */
 	const int32_t *prompt;
 	uint32_t n_prompt;
@@ -40,7 +40,7 @@ enum svc_code vfy_chooser_open(const struct body_params *params, uint32_t n_voca
 	c->vocab = (struct smp_vocab){
 		.n_tokens = n_vocab, .offsets = c->offsets, .bytes = "", .flags = c->flags};
 	enum svc_code code = c->offsets && c->flags
-				     ? smp_work_open(n_vocab, SMP_ISA_AUTO, &c->work, err)
+				     ? draw_work_open(n_vocab, DRAW_ISA_AUTO, &c->work, err)
 				     : svc_fail_errno(err, __func__, "no memory for a vocabulary");
 	code = code ? code : open_seq(c, err); /* checks the parameters */
 	if (code)
@@ -55,7 +55,7 @@ struct vfy_chooser *vfy_chooser_close(struct vfy_chooser *c)
 	if (!c)
 		return NULL;
 	smp_seq_free(c->seq);
-	smp_work_free(c->work);
+	draw_work_free(c->work);
 	free(c->offsets);
 	free(c->flags);
 	free(c);

@@ -37,7 +37,7 @@ static void text_check(struct span text)
 			abort();
 }
 
-static void run(struct smp_seq *seq, struct smp_work *work, const uint8_t *data, size_t size)
+static void run(struct smp_seq *seq, struct draw_work *work, const uint8_t *data, size_t size)
 {
 	float logits[N_VOCAB];
 	for (size_t i = 0; i < size && smp_seq_finish(seq) == FINISH_NONE; i++) {
@@ -93,8 +93,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.n_ctx = 64,
 	};
 	struct smp_seq *seq;
-	static struct smp_work *work;
-	if (!work && smp_work_open(N_VOCAB, SMP_ISA_AUTO, &work, NULL) != SVC_OK)
+	static struct draw_work *work;
+	if (!work && draw_work_open(N_VOCAB, DRAW_ISA_AUTO, &work, NULL) != SVC_OK)
 		abort();
 	if (smp_seq_open(&spec, &seq, NULL) == SVC_OK) {
 		run(seq, work, data, size);

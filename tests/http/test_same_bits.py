@@ -225,8 +225,39 @@ def test_cached_pages(base):
         assert bits(pipeline.complete(**longer)) == cached
 
 
+# What a draw depends on beside its logits: numbers alone, or also what was drawn before, the request's lists, its grammar.
+BY_NUMBERS = [{"temperature": 1}, {"temperature": 1.5, "seed": 2, "n": 3}, {"temperature": 1.3, "top_k": 40}, {"temperature": 1.2, "top_p": 0.9},
+              {"temperature": 1.6, "min_p": 0.02}, {"temperature": 1.2, "typical_p": 0.8}, {"temperature": 0},
+              {"temperature": 0.9, "top_k": 200, "top_p": 0.95, "min_p": 0.01, "typical_p": 0.95, "seed": 2**62 + 5, "n": 2}]
+BY_MORE = [{"temperature": 1.4, "repetition_penalty": 1.4, "n": 2}, {"temperature": 1, "presence_penalty": 1.5, "frequency_penalty": -0.8},
+           {"temperature": 0, "frequency_penalty": 1.5}, {"temperature": 1.1, "logit_bias": {"198": 12, "28": -100, "30": 5}, "top_p": 0.9},
+           {"temperature": 1, "response_format": {"type": "json_object"}}, {"temperature": 1.5, "min_tokens": 20, "ignore_eos": False}]
+
+
+def drawn(pipeline, kinds):
+    """The answers to a request of each kind; guesses are drafts nowhere, so that each is one from the logits."""
+    return [bits(pipeline.complete(**{"prompt": text(11, 20), "seed": 5, "max_tokens": 24, "logprobs": 1, "ignore_eos": True,
+                                      "speculate": False, "return_token_ids": True, **kind})) for kind in kinds]
+
+
+def test_guesses_are_draws(plain):
+    """Where draws depend on numbers alone, the worker can make the very draws beforehand: it guesses no token wrong. Where they
+    depend on more, or where the likeliest token is its guess, it does, and that changes nothing."""
+    alone = [drawn(plain, kinds) for kinds in (BY_NUMBERS, BY_MORE)]
+    with worker_with(plain, "--run-ahead=true", "--guess=draw"):
+        ahead, wrong = (f'lockstep_{what}_tokens_total{{instance="0",epoch="{epoch(plain)}"}}' for what in ("ahead", "misguessed"))
+        assert drawn(plain, BY_NUMBERS) == alone[0]
+        assert plain.metric(wrong) == 0 < plain.metric(ahead)
+        assert drawn(plain, BY_MORE) == alone[1]
+        assert plain.metric(wrong) > 0
+        with company(plain, 4):
+            assert drawn(plain, BY_NUMBERS[1::3] + BY_MORE[::3]) == alone[0][1::3] + alone[1][::3]
+    with worker_with(plain, "--run-ahead=true", "--guess=likeliest"):
+        assert drawn(plain, BY_NUMBERS[:3]) == alone[0][:3]
+
+
 def test_running_ahead(plain, base):
-    """The next step is computed for the likeliest token while the sampler draws."""
+    """The next step is computed for the token that is going to be drawn, or likely so, while the sampler draws."""
     with worker_with(plain, "--run-ahead=true"):
         ahead = f'lockstep_ahead_tokens_total{{instance="0",epoch="{epoch(plain)}"}}'
         before = plain.metric(ahead)

@@ -51,7 +51,7 @@ def test_the_threat_models_tests_exist():
     named = set(re.findall(r"`(test_\w+)`", text))
     assert len(named) > 10
     assert [name for name in named if f"def {name}(" not in sources] == []
-    files = re.findall(r"`((?:tests|gateway|model|shm|proto|services|sampler|tokenizer)/[\w/.*]+)`", text)
+    files = re.findall(r"`((?:tests|gateway|model|shm|proto|draw|services|sampler|tokenizer)/[\w/.*]+)`", text)
     assert [name for name in files if not list(REPO.glob(name))] == []
 
 

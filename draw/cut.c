@@ -1,4 +1,4 @@
-#include "sampler/cut.h"
+#include "draw/cut.h"
 
 #define BITS_MAX   11
 #define DIGITS_MAX (1u << BITS_MAX)
@@ -42,7 +42,7 @@ static unsigned value_find(const uint64_t *sums, struct digit digit, uint64_t *g
 /* The first round reads the arrays and leaves the items in whose digit the prefix ends; the next
  * ones narrow them. */
 static size_t first_round(const uint64_t *ranks, const uint64_t *masses, size_t n,
-			  struct digit digit, uint64_t *goal, struct smp_ranked *ret_items)
+			  struct digit digit, uint64_t *goal, struct draw_ranked *ret_items)
 {
 	uint64_t sums[DIGITS_MAX];
 	memset(sums, 0, sizeof *sums << digit.bits);
@@ -52,13 +52,13 @@ static size_t first_round(const uint64_t *ranks, const uint64_t *masses, size_t 
 	size_t kept = 0;
 	for (size_t i = 0; i < n;
 	     i++) { /* without a branch that would be guessed wrong half of the time */
-		ret_items[kept] = (struct smp_ranked){ranks[i], masses ? masses[i] : 1};
+		ret_items[kept] = (struct draw_ranked){ranks[i], masses ? masses[i] : 1};
 		kept += digit_of(ranks[i], digit) == value;
 	}
 	return kept;
 }
 
-static size_t next_round(struct smp_ranked *items, size_t n, struct digit digit, uint64_t *goal)
+static size_t next_round(struct draw_ranked *items, size_t n, struct digit digit, uint64_t *goal)
 {
 	uint64_t sums[DIGITS_MAX];
 	memset(sums, 0, sizeof *sums << digit.bits);
@@ -73,8 +73,8 @@ static size_t next_round(struct smp_ranked *items, size_t n, struct digit digit,
 	return kept;
 }
 
-uint64_t smp_cut(const uint64_t *ranks, const uint64_t *masses, size_t n, uint64_t goal,
-		 struct smp_ranked *scratch)
+uint64_t draw_cut(const uint64_t *ranks, const uint64_t *masses, size_t n, uint64_t goal,
+		  struct draw_ranked *scratch)
 {
 	struct digit digit = digit_below(n ? top_find(ranks, n) : 0, n);
 	n = first_round(ranks, masses, n, digit, &goal, scratch);

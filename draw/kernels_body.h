@@ -1,25 +1,25 @@
-/* sampler/kernels_body.h: the kernels' one source. Plain loops without a branch inside, which the
- * compiler turns into vectors of whatever width the including file's flags allow; SMP_KERNELS names
- * the table. */
+/* draw/kernels_body.h: the kernels' one source. Plain loops without a branch inside, which the
+ * compiler turns into vectors of whatever width the including file's flags allow; DRAW_KERNELS
+ * names the table. */
 #include <math.h>
 
 #include "base/fmath.h"
-#include "sampler/kernels.h"
+#include "draw/kernels.h"
 
 static bool block_scan(const float *block, float *ret_maxima)
 {
-	float maxima[SMP_LANES];
-	uint32_t insane[SMP_LANES] = {0};
+	float maxima[DRAW_LANES];
+	uint32_t insane[DRAW_LANES] = {0};
 	memcpy(maxima, block, sizeof maxima);
-	for (size_t at = 0; at < SMP_BLOCK; at += SMP_LANES)
-		for (size_t lane = 0; lane < SMP_LANES; lane++) {
+	for (size_t at = 0; at < DRAW_BLOCK; at += DRAW_LANES)
+		for (size_t lane = 0; lane < DRAW_LANES; lane++) {
 			float x = block[at + lane];
 			maxima[lane] = x > maxima[lane] ? x : maxima[lane];
 			insane[lane] |= (uint32_t) !(x < INFINITY); /* true for a NaN, too */
 		}
 	memcpy(ret_maxima, maxima, sizeof maxima);
 	uint32_t any = 0;
-	for (size_t lane = 0; lane < SMP_LANES; lane++)
+	for (size_t lane = 0; lane < DRAW_LANES; lane++)
 		any |= insane[lane];
 	return !any;
 }
@@ -28,7 +28,7 @@ static bool block_scan(const float *block, float *ret_maxima)
  * vector unit has. */
 FM_INLINE int64_t fixed_point(float x)
 {
-	double shifted = (double)x * SMP_UNIT + 0x1.8p52;
+	double shifted = (double)x * DRAW_UNIT + 0x1.8p52;
 	int64_t bits;
 	memcpy(&bits, &shifted, sizeof bits);
 	return bits - 0x4338000000000000;
@@ -58,8 +58,8 @@ static uint64_t row_mass(const float *x, size_t n, float max, float inverse_temp
 	return (uint64_t)sum;
 }
 
-static struct smp_moments row_moments(const float *x, size_t n, float max,
-				      float inverse_temperature)
+static struct draw_moments row_moments(const float *x, size_t n, float max,
+				       float inverse_temperature)
 {
 	int64_t mass = 0, moment = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -68,20 +68,20 @@ static struct smp_moments row_moments(const float *x, size_t n, float max,
 		mass += fixed_point(weight);
 		moment += fixed_point(weight * depth);
 	}
-	return (struct smp_moments){(uint64_t)mass, moment};
+	return (struct draw_moments){(uint64_t)mass, moment};
 }
 
 static size_t block_collect(const float *block, float low, uint32_t first_id, uint32_t *ret_ids,
 			    float *ret_x)
 {
 	size_t n = 0;
-	for (size_t at = 0; at < SMP_BLOCK; at += SMP_LANES) {
+	for (size_t at = 0; at < DRAW_BLOCK; at += DRAW_LANES) {
 		uint32_t any = 0;
-		for (size_t lane = 0; lane < SMP_LANES; lane++)
+		for (size_t lane = 0; lane < DRAW_LANES; lane++)
 			any |= block[at + lane] >= low;
 		if (!any)
 			continue;
-		for (size_t lane = 0; lane < SMP_LANES; lane++) {
+		for (size_t lane = 0; lane < DRAW_LANES; lane++) {
 			ret_ids[n] = first_id + (uint32_t)(at + lane);
 			ret_x[n] = block[at + lane];
 			n += block[at + lane] >= low;
@@ -90,8 +90,8 @@ static size_t block_collect(const float *block, float low, uint32_t first_id, ui
 	return n;
 }
 
-const struct smp_kernels SMP_KERNELS = {
-	.name = SMP_KERNELS_NAME,
+const struct draw_kernels DRAW_KERNELS = {
+	.name = DRAW_KERNELS_NAME,
 	.scan = block_scan,
 	.weigh = row_weigh,
 	.mass = row_mass,

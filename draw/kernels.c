@@ -1,4 +1,4 @@
-#include "sampler/kernels.h"
+#include "draw/kernels.h"
 
 #include <string.h>
 
@@ -14,29 +14,29 @@ static bool cpu_has_avx512(void)
 	       __builtin_cpu_supports("avx512vl");
 }
 
-const struct smp_kernels *smp_kernels_get(enum smp_isa isa)
+const struct draw_kernels *draw_kernels_get(enum draw_isa isa)
 {
 	switch (isa) {
-	case SMP_ISA_SCALAR:
-		return &smp_kernels_scalar;
-	case SMP_ISA_AVX2:
-		return cpu_has_avx2() ? &smp_kernels_avx2 : NULL;
-	case SMP_ISA_AVX512:
-		return cpu_has_avx512() ? &smp_kernels_avx512 : NULL;
-	case SMP_ISA_AUTO:
+	case DRAW_ISA_SCALAR:
+		return &draw_kernels_scalar;
+	case DRAW_ISA_AVX2:
+		return cpu_has_avx2() ? &draw_kernels_avx2 : NULL;
+	case DRAW_ISA_AVX512:
+		return cpu_has_avx512() ? &draw_kernels_avx512 : NULL;
+	case DRAW_ISA_AUTO:
 		break;
 	}
 	if (cpu_has_avx512())
-		return &smp_kernels_avx512;
-	return cpu_has_avx2() ? &smp_kernels_avx2 : &smp_kernels_scalar;
+		return &draw_kernels_avx512;
+	return cpu_has_avx2() ? &draw_kernels_avx2 : &draw_kernels_scalar;
 }
 
-bool smp_isa_parse(const char *name, enum smp_isa *ret_isa)
+bool draw_isa_parse(const char *name, enum draw_isa *ret_isa)
 {
 	static const char *const names[] = {"auto", "scalar", "avx2", "avx512"};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (strcmp(name, names[i]) == 0) {
-			*ret_isa = (enum smp_isa)i;
+			*ret_isa = (enum draw_isa)i;
 			return true;
 		}
 	return false;
