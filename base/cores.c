@@ -1,23 +1,28 @@
 #include "base/cores.h"
 
-#include <inttypes.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* How many numbers the file begins with, of at most two. */
+/* How many numbers the file begins with, of at most two; a negative one is a huge one. */
 static int read_numbers(const char *folder, const char *name, uint64_t numbers[2])
 {
-	char path[4200];
+	char path[4200], line[64];
+	int n = 0;
 	snprintf(path, sizeof path, "%s/%s", folder, name);
 	FILE *file = fopen(path, "re");
-	if (!file)
-		return 0;
-	int n = fscanf(file, "%" SCNu64 " %" SCNu64, &numbers[0], &numbers[1]);
-	fclose(file);
-	return n < 0 ? 0 : n;
+	char *at = file ? fgets(line, sizeof line, file) : NULL;
+	for (char *end; at && n < 2; n++, at = end) {
+		numbers[n] = strtoull(at, &end, 10);
+		if (end == at)
+			break;
+	}
+	if (file)
+		fclose(file);
+	return n;
 }
 
 /* Without a limit the files say "max 100000" and -1. */
