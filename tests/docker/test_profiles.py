@@ -8,9 +8,10 @@ import tempfile
 import pytest
 
 from api import until
-from compose import NPU_IMAGE, ROLES, Stack, listens
+from compose import NPU_IMAGE, ROLES, SUITE, Stack, listens
 
 KEY = "sk-of-the-docker-test"
+LARGEST_IMAGE_MB = 400
 UID = 10001
 # Where even root may not raise it, the limit that is there.
 MEMLOCK = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
@@ -67,8 +68,13 @@ def test_without_an_npu_the_worker_says_so_and_the_others_answer(stack):
     assert answer.json["choices"][0]["message"]["content"] == "The capital of France is Paris."
 
 
-def test_its_image_has_xrt(stack):
+def test_its_image_has_xrt(stack, npu_image, capsys):
     """All that the module and its plug-in need is there; loading them is for a machine with the driver."""
+    megabytes = npu_image["Size"] / 1e6
+    with capsys.disabled():
+        print(f"\nimage with XRT: {megabytes:.0f} MB on {SUITE}")
+    assert megabytes < LARGEST_IMAGE_MB
+    assert npu_image["Config"]["User"] == "10001:10001"
     said = stack.engine.docker("run", "--rm", "--network", "none", "--entrypoint", "ldd", NPU_IMAGE, "/usr/local/bin/liblockstep-xrt.so")
     assert "libxrt_coreutil.so.2" in said and "not found" not in said
     plugin = stack.engine.docker("run", "--rm", "--network", "none", "--entrypoint", "sh", NPU_IMAGE, "-c", "ls /usr/lib/*/libxrt_driver_xdna.so*")
