@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "cli/cli.h"
 #include "services/summary.h"
+#include "services/why.h"
 #include "shm/incarnation.h"
 #include "shm/page.h"
 #include "shm/recovery.h"
@@ -63,6 +64,14 @@ static void print_recoveries(const struct shm_run *run)
 	printf("; %" PRIu64 " late writes refused\n", atomic_load(&counters->fenced_writes));
 }
 
+static void print_why(const struct shm_run *run)
+{
+	char text[SVC_WHY_TEXT];
+	for (enum shm_role role = ROLE_NONE + 1; role < ROLE_COUNT; role++)
+		if (svc_why_read(run, role, text))
+			printf("no %s: %s\n", inc_role_name(role), text);
+}
+
 static void print_table(const struct shm_run *run, const struct svc_summary *summary)
 {
 	const struct ctl_config *config = &run->ctl->config;
@@ -82,6 +91,7 @@ static void print_table(const struct shm_run *run, const struct svc_summary *sum
 	       "%u of %u free\n",
 	       running, summary->waiting, summary->stages[STAGE_TOKENIZE],
 	       summary->stages[STAGE_DONE], page_count_free(run), run->n_pages);
+	print_why(run);
 	print_recoveries(run);
 }
 

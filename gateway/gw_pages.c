@@ -4,6 +4,7 @@
 #include "gateway/gw_models.h"
 #include "gateway/gw_ready.h"
 #include "gateway/gw_serve.h"
+#include "services/why.h"
 
 void gw_serve_live(void *context, struct gw_http_exchange *exchange)
 {
@@ -21,13 +22,22 @@ static bool npu_is_left_alone(const struct shm_run *run)
 	return false;
 }
 
-static const char *why_not_ready(const struct gateway *gateway)
+enum { REASON = SVC_WHY_TEXT + 32 };
+
+/* NULL: it is. Else the reason, perhaps in text: the role that is missing, with what its last
+ * process said. */
+static const char *why_not_ready(const struct gateway *gateway, char text[REASON])
 {
+	char why[SVC_WHY_TEXT];
 	enum shm_role missing = gw_ready_missing(gateway);
 	if (gateway->svc->draining)
 		return "this gateway is shutting down";
 	if (missing == ROLE_WORKER && npu_is_left_alone(&gateway->svc->run))
 		return "npu-worker: the NPU failed again and again and is left alone for a while";
+	if (missing && svc_why_read(&gateway->svc->run, missing, why)) {
+		snprintf(text, REASON, "%s: %s", inc_role_name(missing), why);
+		return text;
+	}
 	if (missing)
 		return inc_role_name(missing);
 	return gateway->has_vocab ? NULL : "the vocabulary is not published yet";
@@ -63,13 +73,16 @@ void gw_serve_ready(void *context, struct gw_http_exchange *exchange)
 	}
 	/* Not what the last tick saw: who asks may have just seen a process end. */
 	gw_ready_look(gateway);
-	const char *reason = why_not_ready(gateway);
+	char text[REASON];
+	const char *reason = why_not_ready(gateway, text);
 	if (!reason) {
 		gw_serve_live(context, exchange);
 		return;
 	}
 	gw_http_reply_field(exchange, "Retry-After", "1");
-	buf_print(&body, "{\"status\":\"unavailable\",\"missing\":\"%s\"}", reason);
+	buf_print(&body, "{\"status\":\"unavailable\",\"missing\":");
+	buf_json_string(&body, span_of(reason));
+	buf_append(&body, "}", 1);
 	gw_reply_json(exchange, 503, &body);
 	buf_free(&body);
 }
@@ -204,6 +217,7 @@ static void figure_print(const struct gateway *gateway, const struct figure *fig
 static void run_print(const struct gateway *gateway, struct buf *out)
 {
 	struct ctl_counters *counters = &gateway->svc->run.ctl->counters;
+	char text[REASON];
 	const struct {
 		const char *name, *help;
 		uint64_t value;
@@ -222,7 +236,7 @@ static void run_print(const struct gateway *gateway, struct buf *out)
 	}
 	gw_recovery_print(out, counters);
 	gw_metric_print(out, GW_GAUGE, "lockstep_ready", "1 if every role has a ready instance.");
-	gw_value_print(out, "lockstep_ready", "", why_not_ready(gateway) ? 0 : 1);
+	gw_value_print(out, "lockstep_ready", "", why_not_ready(gateway, text) ? 0 : 1);
 }
 
 static void http_print(const struct gateway *gateway, struct buf *out)

@@ -11,10 +11,23 @@
 #include "npu-worker/device/backoff.h"
 #include "npu-worker/device/layers.h"
 #include "npu-worker/device/products.h"
+#include "services/why.h"
+
+#define CHECK_US 1000000u
 
 static void on_beat(void *context)
 {
 	svc_beat(context);
+}
+
+/* For who comes next, and for who asks why there is no worker. */
+static void on_failed(void *context, const struct svc_err *err)
+{
+	const struct svc *svc = context;
+	char text[SVC_WHY_TEXT];
+	backoff_note(svc->run.bulk_dir, svc_now_us());
+	snprintf(text, sizeof text, "the NPU failed: %.480s", err->msg);
+	svc_why_note(&svc->run, ROLE_WORKER, text);
 }
 
 enum svc_code npu_look(const struct svc *svc, bool *ret_wanted, struct svc_err *err)
@@ -109,7 +122,6 @@ static enum svc_code open_products(struct worker *worker, struct products **ret_
 		.module = opt_string(svc->options, "xrt-module"),
 		.kernels = opt_string(svc->options, "kernels"),
 		.family = svc->run.ctl->config.family,
-		.dir = svc->run.bulk_dir,
 		.region = (char *)worker->weights.base + WEIGHTS_OFFSET,
 		.region_bytes = worker->weights.bytes - WEIGHTS_OFFSET,
 		.pages = svc->run.pages.base,
@@ -120,6 +132,7 @@ static enum svc_code open_products(struct worker *worker, struct products **ret_
 		.limit_us = (uint64_t)opt_int(svc->options, "device-limit-ms") * 1000,
 		.memory = make_activations,
 		.beat = on_beat,
+		.failed = on_failed,
 		.context = svc,
 	};
 	enum svc_code code =
@@ -164,6 +177,15 @@ enum svc_code npu_open(struct worker *worker, struct svc_err *err)
 	}
 	log_info("computing on the host: %s", err->msg);
 	return SVC_OK;
+}
+
+void npu_check(struct worker *worker)
+{
+	uint64_t now = svc_now_us();
+	if (!worker->products || now - worker->npu_checked_us < CHECK_US)
+		return;
+	worker->npu_checked_us = now;
+	products_check(worker->products);
 }
 
 void npu_close(struct worker *worker)

@@ -173,6 +173,7 @@ static void tick(struct svc *svc)
 	atomic_store_explicit(&inc->gauge[GAUGE_RUNNING],
 			      worker->n_sequences + worker->n_outstanding, memory_order_relaxed);
 	atomic_store_explicit(&inc->gauge[GAUGE_WAITING], worker->n_waiting, memory_order_relaxed);
+	npu_check(worker);
 	end_cancelled(worker);
 	pages_adopt_from_dead(worker);
 	if (svc_now_us() - worker->collected_us > COLLECT_US)

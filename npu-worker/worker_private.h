@@ -84,7 +84,7 @@ struct worker {
 	uint32_t n_waiting; /* unclaimed slots seen at the last sweep */
 	uint32_t speculate; /* drafts of a step, at most; 0: none */
 	uint32_t n_chains;
-	uint64_t collected_us, deferred_us;
+	uint64_t collected_us, deferred_us, npu_checked_us;
 	int64_t rows_alone, rows_busy; /* options */
 	struct pace pace;
 	bool run_ahead;

@@ -20,6 +20,7 @@
 #include "base/turns.h"
 #include "services/deadman.h"
 #include "services/reload.h"
+#include "services/why.h"
 
 #define TICK_ACTIVE_MS 20
 #define TICK_IDLE_MS   100
@@ -431,6 +432,7 @@ static enum svc_code announce(struct svc *svc, struct svc_err *err)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "cannot set up the event loop");
 	bus_refresh(svc->bus);
 	inc_set_state(&svc->run, INC_READY);
+	svc_why_forget(&svc->run, svc->spec->role);
 	bus_broadcast(svc->bus, &hello);
 	notify_ready();
 	log_info("ready");
@@ -442,6 +444,10 @@ static enum svc_code serve(struct svc *svc, struct svc_err *err)
 	enum svc_code code = join(svc, err);
 	if (code == SVC_OK && svc->spec->start)
 		code = svc->spec->start(svc, err);
+	/* Of a device only: other reasons are about files, which are nobody's business who may ask
+	 * whether the run is ready. */
+	if (code == SVC_NO_DEVICE && svc->run.ctl)
+		svc_why_note(&svc->run, svc->spec->role, err->msg);
 	if (code == SVC_OK)
 		code = announce(svc, err);
 	struct deadman *deadman = NULL;

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "services/why.h"
 #include "shm/incarnation.h"
 #include "shm/page.h"
 #include "shm/slot.h"
@@ -117,6 +118,21 @@ void svc_summarise(const struct shm_run *run, struct svc_summary *ret)
 	}
 }
 
+static void why_print(struct buf *out, const struct shm_run *run)
+{
+	char text[SVC_WHY_TEXT];
+	const char *before = "";
+	buf_print(out, "\"why\":{");
+	for (enum shm_role role = ROLE_NONE + 1; role < ROLE_COUNT; role++) {
+		if (!svc_why_read(run, role, text))
+			continue;
+		buf_print(out, "%s\"%s\":", before, inc_role_name(role));
+		buf_json_string(out, span_of(text));
+		before = ",";
+	}
+	buf_append(out, "}", 1);
+}
+
 void svc_summary_print(struct buf *out, const struct shm_run *run,
 		       const struct svc_summary *summary)
 {
@@ -126,6 +142,8 @@ void svc_summary_print(struct buf *out, const struct shm_run *run,
 	buf_json_string(out, span_of(run->ctl->config.model_name));
 	buf_print(out, ",\"fingerprint\":");
 	buf_json_string(out, span_of(run->ctl->config.fingerprint));
+	buf_append(out, ",", 1);
+	why_print(out, run);
 	buf_print(out, ",\"processes\":[");
 	for (uint32_t i = 0; i < summary->n_processes; i++) {
 		const struct svc_process *p = &summary->processes[i];

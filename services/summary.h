@@ -27,6 +27,7 @@ struct svc_summary {
 /* Processes come in the order of a token's way: gateway, tokenizer, npu-worker, sampler, keeper. */
 void svc_summarise(const struct shm_run *run, struct svc_summary *ret);
 /* Appends the members of a JSON object, without its braces: ready, epoch, model, fingerprint,
- * processes, slots, pages, counters. */
+ * why (of a role that is missing, what its last process said: services/why.h), processes, slots,
+ * pages, counters. */
 void svc_summary_print(struct buf *out, const struct shm_run *run,
 		       const struct svc_summary *summary);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +19,12 @@ enum { MAX_RUNS = DEVICE_MAX_RUNS, POLL_US = 50 };
 enum { STATE_COMPLETED = 4, STATE_ERROR, STATE_ABORT, STATE_SUBMITTED, STATE_TIMEOUT };
 
 #define MODULE_NAME "liblockstep-xrt.so"
+
+/* What a DRM driver can, as <drm/drm.h> has it, which not every system's C library comes with. */
+struct capability {
+	uint64_t which, value;
+};
+#define GET_CAPABILITY _IOWR('d', 0x0c, struct capability)
 
 struct device {
 	void *library;
@@ -145,6 +152,18 @@ struct device *device_close(struct device *device)
 	/* The library stays: XRT's threads and static objects don't survive being unloaded. */
 	free(device);
 	return NULL;
+}
+
+/* The kernel refuses whatever is asked of a device that was unplugged, or whose driver was
+ * unloaded; any other answer says nothing against it. */
+enum svc_code device_health(const struct device *device, struct svc_err *err)
+{
+	struct capability asked = {.which = 0};
+	if (!device || ioctl(device->lock, GET_CAPABILITY, &asked) == 0 || errno != ENODEV)
+		return SVC_OK;
+	return svc_fail(err, SVC_NO_DEVICE, __func__,
+			"the NPU is gone: the driver no longer answers for " DEVICE_NODE
+			" (dmesg says why; modprobe amdxdna, or a reboot, may bring it back)");
 }
 
 static enum svc_code make_buffer(struct device *device, bool instructions, void *memory,

@@ -32,6 +32,11 @@ SVC_CHECKED enum svc_code device_open(const struct device_options *options,
 /* NULL is fine. Returns NULL. Nothing may be running. */
 struct device *device_close(struct device *device);
 
+/* Is it still there? SVC_NO_DEVICE if the driver no longer answers for it. No command runs for
+ * that, so a device that sleeps goes on sleeping; that it hangs or has lost its context only a
+ * command shows (device_wait). NULL: the host, which always is. */
+SVC_CHECKED enum svc_code device_health(const struct device *device, struct svc_err *err);
+
 enum device_memory {
 	DEVICE_INSTRUCTIONS,
 	DEVICE_DATA /* argument 0, 1 or 2 of a run */

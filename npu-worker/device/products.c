@@ -3,11 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
-#include "npu-worker/device/backoff.h"
 #include "npu-worker/device/layers.h"
 
 enum { MAX_MATRICES = 3, ALIGNMENT = 64, PAGE = 4096 };
@@ -291,11 +289,8 @@ static enum svc_code dispatch(struct products *products, const struct engine_pro
 /* What a hung device may still write can't be freed, nor used again. */
 static void leave(const struct products *products, const struct svc_err *err)
 {
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (products->options.dir)
-		backoff_note(products->options.dir,
-			     (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+	if (products->options.failed)
+		products->options.failed(products->options.context, err);
 	log_error(err->code, "the NPU failed, this process leaves: %s", err->msg);
 	_exit(svc_code_info(SVC_DEVICE)->exit_status);
 }
@@ -324,6 +319,13 @@ struct engine_executor products_executor(struct products *products)
 {
 	return products->layers ? (struct engine_executor){products, NULL, run_layers}
 				: (struct engine_executor){products, multiply, NULL};
+}
+
+void products_check(const struct products *products)
+{
+	struct svc_err err;
+	if (device_health(products->device, &err) != SVC_OK)
+		leave(products, &err);
 }
 
 enum svc_code products_refresh(struct products *products, struct svc_err *err)

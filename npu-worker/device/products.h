@@ -16,7 +16,6 @@ struct products;
 struct products_options {
 	const char *module, *kernels; /* kernels: the folder of the manifest */
 	const char *family;	      /* that is served */
-	const char *dir;	      /* of the run: failures are noted there; NULL: nowhere */
 	void *region;		      /* packed, page aligned; mapped shared */
 	size_t region_bytes;
 	void *pages, *logits; /* the segments of KV pages and logits, mapped shared and writable */
@@ -24,6 +23,8 @@ struct products_options {
 	uint64_t limit_us;   /* a dispatch may take */
 	area_memory *memory; /* called once */
 	void (*beat)(void *context);
+	/* The device failed, and the process is about to leave; may be NULL. */
+	void (*failed)(void *context, const struct svc_err *err);
 	void *context;
 };
 
@@ -38,6 +39,8 @@ struct products *products_close(struct products *products);
  * process with SVC_DEVICE's exit status: nothing that a hung device may still write can be freed.
  */
 struct engine_executor products_executor(struct products *products);
+/* Between two passes: a device that is gone (device_health) has failed. */
+void products_check(const struct products *products);
 /* The region was changed in place, as nothing in service does: the device is to see it from now on.
  */
 SVC_CHECKED enum svc_code products_refresh(struct products *products, struct svc_err *err);

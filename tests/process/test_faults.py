@@ -258,7 +258,7 @@ def test_all_are_killed_at_once(truths):
 # ---- what does not come up, what kills
 
 def test_a_worker_that_dies_at_start(single, truths):
-    """The exit status and the log say why, /ready says what is missing, and who waits is served when one comes up."""
+    """The exit status, the log and /ready say why, and who waits is served when one comes up."""
     single.stop("npu-worker")
     readers = Readers.__new__(Readers)
     starter = threading.Thread(target=lambda: Readers.__init__(readers, single, [truths[0][0]]), daemon=True)
@@ -268,12 +268,14 @@ def test_a_worker_that_dies_at_start(single, truths):
         process = single.processes.pop(("npu-worker", 0))
         assert process.wait(30) == 69, single.log("npu-worker")
         answer = single.request("GET", "/ready")
-        assert answer.status == 503 and "npu-worker" in answer.json["missing"], answer.data
+        assert answer.status == 503 and answer.json["missing"].startswith("npu-worker: --device xrt: "), answer.data
+        assert "npu-worker: " + single.status()["why"]["npu-worker"] == answer.json["missing"]
         assert single.request("GET", "/live").status == 200
     assert "device" in single.log("npu-worker") or "xrt" in single.log("npu-worker")
     single.log_path("npu-worker").unlink()
     single.start("npu-worker")
     single.wait_ready()
+    assert single.status()["why"] == {}
     starter.join(60)
     assert readers.values() == [truths[0][1]]
 
