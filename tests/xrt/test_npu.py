@@ -24,6 +24,8 @@ FEW = 12  # where the middle of an answer is enough
 PROMPT = ("The lighthouse keeper's daughter had counted the ships every evening since the spring, and tonight, with the wind from the "
           "north and the lamp still unlit, there was one more than there should have been. She took")
 BODY = {"prompt": PROMPT, "temperature": 0, "max_tokens": TOKENS, "ignore_eos": True, "logprobs": 3}
+NEXT_ROWS = 16 * LAYER["embd"] // 32 * 20  # bytes from a block of a Q4_1 matrix's rows to the next
+BEYOND = 4000000000  # where no buffer of the worker's reaches
 HANG_MS = 20000  # for a device that hangs
 KEEPER = ["--ctx", 512, "--slots", 2]
 
@@ -309,6 +311,7 @@ def short(idle):
     ("reset", "was reset by the driver: it had hung (state 8)"), ("abort", "was aborted by the driver (state 6)"),
     ("error", "ended with an error (state 5)"), ("hang", f"has not answered for {HANG_MS} ms"),
     ("lost", "was aborted by the driver (state 6)"), ("again", "the NPU takes no command"),
+    (f"wrong-weights {BEYOND}", "ended with an error (state 5)"), (f"wrong-word {BEYOND}", "ended with an error (state 5)"),
     ("gone", "the NPU failed, this process leaves")])
 def test_a_failing_device_ends_the_worker_and_nothing_else(npu, short, pipeline, fault, said):
     """It leaves with its own status and says why; the next one goes on where it was."""
@@ -403,6 +406,19 @@ def test_missing_syncs_give_wrong_results(npu, host, kernels, dropped):
         assert len(answer[0].ids) == 8 and answer[0].ids != host[0].ids[:8]
 
 
+@pytest.mark.parametrize("kernels, fault", [("layers", f"wrong-word {NEXT_ROWS}"), ("layers", "wrong-output 64"),
+                                            ("products", "wrong-output 64")])
+def test_wrong_addresses_give_wrong_results(npu, host, kernels, fault):
+    """The device takes what lies where it is sent: other rows of the weights, or another place for keys, values, logits, products.
+    Without the fault the same worker is right again. Addresses outside of every buffer are refused: a failing device, above."""
+    with start(npu, "--prefix-cache=false", kernels=kernels) as pipeline:
+        npu.fault(fault)
+        wrong = ask(pipeline, max_tokens=8)
+        npu.fault()
+        assert len(wrong[0].ids) == 8 and wrong[0].ids != host[0].ids[:8]
+        assert ask(pipeline, max_tokens=8)[0].ids == host[0].ids[:8]
+
+
 def test_a_storm_of_failures_is_waited_out(npu, short):
     """After the third within a minute the device is left alone for a while, and /ready says so. The two before are written down as
     two workers would have done: however slow the machine is, they are recent. So is the end of a short pause tried, and a long one
@@ -445,6 +461,41 @@ def test_one_process_owns_the_device(npu, pipeline):
     assert status == 69 and "is in use by another worker" in said
 
 
+def missing(pipeline):
+    """What /ready lacks; None: nothing."""
+    answer = pipeline.request("GET", "/ready")
+    assert answer.status == (503 if "missing" in answer.json else 200)
+    return answer.json.get("missing")
+
+
+@pytest.fixture
+def deserted(npu, on_device):
+    """The same run without a worker."""
+    npu.check_alive()
+    if is_alive(on_device):
+        on_device.stop("npu-worker")
+    on_device.processes.pop(("npu-worker", 0), None)
+    return on_device
+
+
+def test_a_device_that_goes_while_nothing_is_asked(npu, short, pipeline):
+    """It is noticed and said before the next request meets it, and is a failure like another; who may compute on the host then does."""
+    npu.fault("gone")
+    assert wait_for_end(pipeline) == 70
+    assert "the NPU failed, this process leaves: the NPU is gone" in pipeline.log("npu-worker")
+    assert missing(pipeline).startswith("npu-worker: the NPU failed: the NPU is gone: the driver no longer answers for /dev/accel/accel0")
+    assert second(npu, pipeline, "--kernels", npu.folder / "layers")[0] == 69
+    assert "the device is gone" in missing(pipeline)
+    pipeline.start("npu-worker", 0, "--device", "auto")
+    pipeline.wait_ready()
+    assert missing(pipeline) is None and ask(pipeline, max_tokens=FEW) == short
+    npu.fault()
+    pipeline.stop("npu-worker")
+    come_back(pipeline)
+    clear_errors(pipeline)
+    assert missing(pipeline) is None and ask(pipeline, max_tokens=FEW) == short
+
+
 WITHOUT = ["/usr/bin/setpriv", "--inh-caps=-all"]
 
 
@@ -456,17 +507,26 @@ WITHOUT = ["/usr/bin/setpriv", "--inh-caps=-all"]
     ({}, [], "contexts 0", "all hardware contexts are taken"),
     ({}, [], "firmware", "the NPU's firmware, 1.0.0.166, doesn't take the program"),
     ({}, [], "gone", "the device is gone")])
-def test_what_is_missing_is_named_with_its_remedy(npu, idle, env, words, fault, said):
+def test_what_is_missing_is_named_with_its_remedy(npu, deserted, env, words, fault, said):
+    """In the worker's log, and by /ready, for as long as no other worker is there."""
     npu.fault(fault)
     program = npu.worker()
-    npu.fault(fault)
     at = program.index("/build/worker/bin/lockstep-npu-worker")
-    command = [*program[:at], *words, *program[at:], "--run-dir", idle.dir, "--instance", 1, "--device", "xrt", "--kernels",
+    command = [*program[:at], *words, *program[at:], "--run-dir", deserted.dir, "--instance", 1, "--device", "xrt", "--kernels",
                npu.folder / "layers"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=WAIT_S,
-                          env={**idle.env, **npu.env(**env)})
+                          env={**deserted.env, **npu.env(**env)})
     npu.fault()
     assert done.returncode == 69 and said in done.stderr, done.stderr
+    assert said in missing(deserted) and missing(deserted).startswith("npu-worker: --device xrt: ")
+
+
+def test_what_was_missing_is_forgotten(pipeline):
+    """When a worker was ready again, what stopped an earlier one is no reason any more."""
+    assert pipeline.request("GET", "/ready").status == 200
+    pipeline.kill("npu-worker")
+    until(lambda: missing(pipeline), WAIT_S, "/ready to miss it")
+    assert missing(pipeline) == "npu-worker"
 
 
 def test_kernels_that_do_not_fit_are_named(npu, idle):

@@ -122,6 +122,17 @@ def test_a_fault_on_the_device_is_found(npu, where, fault, place):
         assert d["kv_at_rest"] == {"position": 2, "layer": 1, "part": 1, "element": 7}
 
 
+def test_a_wrong_address_is_found(npu):
+    """The device reads its queries' weights 16 rows further on: keys and values of the next layer are the first that show it."""
+    rows = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q8_0": 34}  # bytes of 32 weights
+    shapes, _ = small_models.layers_of(npu.folder / "small.gguf")
+    npu.fault(f"wrong-word {16 * rows[shapes[0]['types'][0]] * shapes[0]['embd'] // 32}")
+    d = diverge(npu, LAYERS, status=1)
+    first = d["verdict"]["first_difference"]
+    assert d["CONTROL A0_vs_A1"]["pass"]
+    assert tuple(first[name] for name in ("position", "layer", "checkpoint", "part")) == (6, 1, "kv_write", 0)
+
+
 def test_what_whole_layers_do_not_take_is_refused(npu):
     for words, said in (
             (("--fault", "operator:layer=1,checkpoint=gate"), "takes no fault and no other arithmetic inside of them"),

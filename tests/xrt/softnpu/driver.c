@@ -265,6 +265,14 @@ static int sync_bo(const struct amdxdna_drm_sync_bo *s)
 	return is_dropped(s) ? 0 : ask(&m, -1, NULL);
 }
 
+/* None; but the device has to be there to say so. */
+static int capability(void)
+{
+	struct wire_message m = {.op = WIRE_LOOK};
+	int status = ask(&m, -1, NULL);
+	return status < 0 ? status : -EOPNOTSUPP;
+}
+
 static int driver_ioctl(unsigned long request, void *argument)
 {
 	unsigned number = _IOC_NR(request);
@@ -274,6 +282,8 @@ static int driver_ioctl(unsigned long request, void *argument)
 		const struct drm_syncobj_timeline_wait *w = argument;
 		return wait_for(*(const uint64_t *)(uintptr_t)w->points, w->timeout_nsec);
 	}
+	if (request == DRM_IOCTL_GET_CAP)
+		return capability();
 	if (request == DRM_IOCTL_SYNCOBJ_DESTROY || request == DRM_IOCTL_SYNCOBJ_CREATE)
 		return 0;
 	switch ((int)number - DRM_COMMAND_BASE) {

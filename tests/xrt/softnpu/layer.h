@@ -7,7 +7,7 @@
 
 enum { LAYER_WORDS = 55, HEAD_WORDS = 11 };
 enum { ROUND_A16, ROUND_B16 }; /* activations: the families a16-v1, b16-v1 */
-enum { OPERATION_LAYER = 2, OPERATION_HEAD = 3 };
+enum { OPERATION_PRODUCT = 1, OPERATION_LAYER, OPERATION_HEAD };
 enum { ATTN_NORM, Q, K, V, O, FFN_NORM, GATE, UP, DOWN, LAYER_PARTS };
 /* What a layer may have beyond the llama family's, with the parts that this needs. */
 enum {

@@ -9,7 +9,8 @@
  * appears only after so long, whoever has died meanwhile. lost: all contexts are. contexts N: no
  * more than N. firmware: it doesn't understand programs. idle MS: the device sleeps after so long
  * without a command, not after five seconds; oversleep MS: and can't be woken. gone: every request
- * fails. */
+ * fails. wrong-weights N, wrong-output N: a run's first or third argument is N bytes off.
+ * wrong-word N: so is, in its stream, the place of a product's matrix or of a layer's first. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -36,6 +37,11 @@ struct command {
 	uint64_t handle, context;
 	int owner;
 };
+
+/* Of a command: what is added to its addresses. */
+static struct {
+	unsigned weights, output, word;
+} wrong;
 
 static uint64_t latest_of[MAX_USERS]; /* by descriptor: sequence number of its last command */
 static struct command queue[QUEUE];
@@ -78,6 +84,30 @@ static uint8_t *place(uint64_t address, uint64_t bytes, int owner)
 							       : NULL;
 }
 
+static unsigned number_of(const char *fault)
+{
+	unsigned number;
+	return fault_is(fault, &number) ? number : 0;
+}
+
+static void read_wrong(void)
+{
+	wrong.weights = number_of("wrong-weights");
+	wrong.output = number_of("wrong-output");
+	wrong.word = number_of("wrong-word");
+}
+
+/* As they would come from a stream that was derived wrongly, or from a wrong argument. */
+static void spoil_addresses(uint32_t *words, uint64_t address[3])
+{
+	address[0] += wrong.weights;
+	address[2] += wrong.output;
+	if (words[1] == OPERATION_LAYER)
+		words[offsetof(struct layer_words, parts[Q]) / 4] += wrong.word;
+	else if (words[1] == OPERATION_PRODUCT)
+		words[offsetof(struct product_words, weights_low) / 4] += wrong.word;
+}
+
 static bool run_product(const uint8_t *words, const uint64_t address[3], int owner)
 {
 	struct product_words w;
@@ -102,14 +132,16 @@ static bool run_whole(uint32_t operation, const uint8_t *words, const uint64_t a
 	struct layer_words layer;
 	struct head_words head;
 	struct layer_memory m;
-	const struct buffer *b[3];
+	uint8_t *at[3];
+	uint64_t bytes[3];
 	for (int i = 0; i < 3; i++) {
-		b[i] = look_up(buffer_at, address[i], owner);
-		if (!b[i] || b[i]->address != address[i])
+		const struct buffer *b = look_up(buffer_at, address[i], owner);
+		if (!b)
 			return false;
+		at[i] = b->shadow + (address[i] - b->address);
+		bytes[i] = b->bytes - (address[i] - b->address);
 	}
-	m = (struct layer_memory){b[0]->shadow, b[1]->shadow, b[2]->shadow,
-				  b[0]->bytes,	b[1]->bytes,  b[2]->bytes};
+	m = (struct layer_memory){at[0], at[1], at[2], bytes[0], bytes[1], bytes[2]};
 	memcpy(&layer, words, operation == OPERATION_LAYER ? sizeof layer : 0);
 	memcpy(&head, words, operation == OPERATION_HEAD ? sizeof head : 0);
 	return operation == OPERATION_LAYER ? layer_run(&layer, &m) : head_run(&head, &m);
@@ -119,18 +151,21 @@ static bool run_stream(const uint32_t *arguments, int owner)
 {
 	static const uint32_t lengths[] = {0, PRODUCT_WORDS, LAYER_WORDS, HEAD_WORDS};
 	uint64_t opcode, stream, address[3];
-	uint32_t start[2], n = arguments[4];
+	uint32_t words[LAYER_WORDS], n = arguments[4];
 	memcpy(&opcode, arguments, 8);
 	memcpy(&stream, arguments + 2, 8);
 	memcpy(address, arguments + 5, sizeof address);
-	const uint8_t *words = place(stream, (uint64_t)n * 4, owner);
-	if (opcode != RUN_STREAM || n < 2 || !words)
+	const uint8_t *from = place(stream, (uint64_t)n * 4, owner);
+	if (opcode != RUN_STREAM || n < 2 || n > LAYER_WORDS || !from)
 		return false;
-	memcpy(start, words, sizeof start);
-	if (start[0] != PRODUCT_MAGIC || start[1] < 1 || start[1] > 3 || n != lengths[start[1]])
+	memcpy(words, from, (size_t)n * 4);
+	uint32_t operation = words[1];
+	if (words[0] != PRODUCT_MAGIC || operation < 1 || operation > 3 || n != lengths[operation])
 		return false;
-	return start[1] == 1 ? run_product(words, address, owner)
-			     : run_whole(start[1], words, address, owner);
+	spoil_addresses(words, address);
+	return operation == OPERATION_PRODUCT
+		       ? run_product((uint8_t *)words, address, owner)
+		       : run_whole(operation, (uint8_t *)words, address, owner);
 }
 
 /* { state:4, ..., extra masks at 10, count at 12, opcode at 23 }, mask, arguments */
@@ -200,6 +235,7 @@ static uint32_t run_command(const struct command *c, struct buffer *b)
 		usleep(ms * 1000);
 	if ((state = begin(c)))
 		return state;
+	read_wrong();
 	bool chain = (packet[0] >> 23 & 31) == OPCODE_CHAIN;
 	return (chain ? run_chain : run_packet)(packet, c->owner) ? STATE_COMPLETED : STATE_ERROR;
 }
@@ -279,6 +315,8 @@ static int serve(struct wire_message *m, int fd, int owner, int *ret_fd)
 		return context_free(request.a, owner);
 	case WIRE_EXECUTE:
 		return submit(request.a, request.b, owner, &m->a);
+	case WIRE_LOOK:
+		return 0;
 	case WIRE_DONE:
 		m->a = done >= request.a;
 		return 0;

@@ -16,6 +16,7 @@ enum wire_op {
 	WIRE_CONTEXT_CONFIGURE, /* a: handle, b: handle of the buffer that holds its program */
 	WIRE_CONTEXT_FREE,	/* a: handle */
 	WIRE_EXECUTE, /* a: handle of the command, b: of the context -> a: sequence number */
+	WIRE_LOOK,    /* is it there? */
 	WIRE_DONE,    /* a: sequence number -> a: 1 if it ended */
 };
 
