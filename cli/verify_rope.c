@@ -9,6 +9,8 @@
 
 static const struct opt rope_options[] = {
 	{"model", OPT_STRING, "", 0, 0, NULL, "GGUF file, or folder"},
+	{"table", OPT_CHOICE, "f32", 0, 0, "f32|bf16",
+	 "what the reference's table is kept in; ours is rounded to it"},
 	{"max-ulp", OPT_INT, "1", 0, 1 << 30, NULL, "largest distance that passes, in ULP"},
 	{"max-abs", OPT_REAL, "0", 0, 2, NULL,
 	 "or as a number: sines near 0 have small units, and a frequency may differ in its last "
@@ -27,12 +29,12 @@ static bool passes(const struct opt_set *options, const struct vfy_rope_result *
 	return good;
 }
 
-static void print_table(const struct vfy_rope_table *t)
+static void print_table(const struct vfy_rope_table *t, enum vfy_dtype dtype)
 {
-	printf("%s: %" PRIu32 " pairs, %" PRIu64 "/%" PRIu64 " identical, %" PRIu64
+	printf("%s%s: %" PRIu32 " pairs, %" PRIu64 "/%" PRIu64 " identical, %" PRIu64
 	       " by 1 ULP, %" PRIu64 " by more",
-	       t->name, t->pairs, t->identical, t->elements, t->one_ulp,
-	       t->elements - t->identical - t->one_ulp);
+	       t->name, dtype == VFY_BF16 ? " in bf16" : "", t->pairs, t->identical, t->elements,
+	       t->one_ulp, t->elements - t->identical - t->one_ulp);
 	if (t->undefined)
 		printf("; %" PRIu64 " undefined", t->undefined);
 	if (t->max_ulp > 0)
@@ -45,10 +47,11 @@ static void print_table(const struct vfy_rope_table *t)
 	       t->ours_as_defined, t->reference_as_defined, t->near_ties, t->near_ties_differ);
 }
 
-static json_t *result_json(const struct vfy_rope_result *r, bool good)
+static json_t *result_json(const struct vfy_rope_result *r, enum vfy_dtype dtype, bool good)
 {
-	json_t *root = json_pack("{s:b, s:I, s:I}", "pass", good, "ctx", (json_int_t)r->ctx,
-				 "positions", (json_int_t)r->positions);
+	json_t *root =
+		json_pack("{s:b, s:s, s:I, s:I}", "pass", good, "table", vfy_dtype_name(dtype),
+			  "ctx", (json_int_t)r->ctx, "positions", (json_int_t)r->positions);
 	for (int i = 0; i < VFY_ROPE_TABLES; i++) {
 		const struct vfy_rope_table *t = &r->tables[i];
 		if (!t->name)
@@ -88,20 +91,22 @@ int verify_rope(int argc, char **argv)
 					  .threads = 1,
 					  .chunk = 1};
 	const char *path = opt_positional(options, 0);
+	enum vfy_dtype dtype = VFY_F32;
+	(void)vfy_dtype_parse(opt_string(options, "table"), &dtype);
 	enum svc_code code =
 		path && *config.model
-			? vfy_rope_check(&config, path, &result, &err)
+			? vfy_rope_check(&config, path, dtype, &result, &err)
 			: svc_fail(&err, SVC_USAGE, __func__,
 				   "usage: lockstep verify rope REFERENCE.npz --model FILE");
 	bool good = !code && passes(options, &result);
 	if (!code && opt_bool(options, "json")) {
-		verify_print_json(result_json(&result, good));
+		verify_print_json(result_json(&result, dtype, good));
 	} else if (!code) {
 		printf("%" PRIu32 " positions of a context of %" PRIu32 "\n", result.positions,
 		       result.ctx);
 		for (int i = 0; i < VFY_ROPE_TABLES; i++)
 			if (result.tables[i].name)
-				print_table(&result.tables[i]);
+				print_table(&result.tables[i], dtype);
 		printf("RESULT %s\n", good ? "PASS" : "FAIL");
 	}
 	opt_free(options);

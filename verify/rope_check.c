@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "verify/compare.h"
+#include "base/f16.h"
 
 struct tables {
 	const struct npz *npz;
 	const int32_t *positions;
 	uint32_t n, pairs;
+	enum vfy_dtype dtype;
 	const float *sides[2]; /* cosines, sines: [n][pairs] */
 	const float *inv_freq; /* [pairs] */
 	float scale;
@@ -33,9 +34,23 @@ static enum svc_code bad_array(struct svc_err *err, const char *name, const char
 	return SVC_CORRUPT;
 }
 
+/* bf16 widened to float32 has nothing in its lower half. */
+static enum svc_code check_bf16(const struct npz_array *a, struct svc_err *err)
+{
+	const float *values = a->data;
+	for (uint64_t i = 0; i < a->count; i++)
+		if (fm_float_bits(values[i]) & 0xffffu)
+			return svc_fail(err, SVC_CORRUPT, "reference",
+					"array %s has %.9g at row %" PRIu64 ", column %" PRIu64
+					", which is no bf16: round the table, or compare it as f32",
+					a->name, (double)values[i], i / a->dims[1], i % a->dims[1]);
+	return SVC_OK;
+}
+
 static enum svc_code read_tables(const struct npz *npz, const char *suffix, struct tables *t,
 				 struct svc_err *err)
 {
+	enum vfy_dtype dtype = t->dtype;
 	const struct npz_array *positions = find(npz, "positions", "", NPZ_I32, 1);
 	const struct npz_array *inv_freq = find(npz, "inv_freq", suffix, NPZ_F32, 1);
 	const struct npz_array *scale = find(npz, "scale", suffix, NPZ_F32, 0);
@@ -49,32 +64,49 @@ static enum svc_code read_tables(const struct npz *npz, const char *suffix, stru
 			     .positions = positions->data,
 			     .n = (uint32_t)positions->count,
 			     .pairs = (uint32_t)inv_freq->count,
+			     .dtype = dtype,
 			     .inv_freq = inv_freq->data,
 			     .scale = *(const float *)scale->data};
 	for (int i = 0; i < 2; i++) {
 		const struct npz_array *a = find(npz, names[i], suffix, NPZ_F32, 2);
 		if (!a || a->dims[0] != t->n || a->dims[1] != t->pairs)
 			return bad_array(err, names[i], suffix, "float32 [positions, pairs]");
+		enum svc_code code = dtype == VFY_BF16 ? check_bf16(a, err) : SVC_OK;
+		if (code)
+			return code;
 		t->sides[i] = a->data;
 	}
 	return SVC_OK;
 }
 
-/* Rounded to float32 once; *ret_tie: the value lies next to the middle of two floats. */
-static float round_once(long double value, bool *ret_tie)
+static uint32_t bits_in(enum vfy_dtype dtype, float value)
 {
-	float nearest = (float)value, size = fabsf(nearest);
-	long double ulp = (long double)nextafterf(size, INFINITY) - (long double)size;
-	*ret_tie = fabsl(value - (long double)nearest) > ulp * (0.5L - 1.0L / 1024);
-	return nearest;
+	return dtype == VFY_BF16 ? bf16_from_f32(value) : fm_float_bits(value);
 }
 
-static bool same_bits(float a, float b)
+static float value_of(enum vfy_dtype dtype, uint32_t bits)
 {
-	uint32_t bits[2];
-	memcpy(&bits[0], &a, sizeof a);
-	memcpy(&bits[1], &b, sizeof b);
-	return bits[0] == bits[1];
+	return dtype == VFY_BF16 ? bf16_to_f32((uint16_t)bits) : fm_bits_float(bits);
+}
+
+/* The value lies next to the middle of two numbers of the type, of which `nearest` is one. */
+static bool is_near_tie(enum vfy_dtype dtype, long double value, float nearest)
+{
+	float size = fabsf(nearest), next = value_of(dtype, bits_in(dtype, size) + 1);
+	long double ulp = (long double)next - (long double)size;
+	return fabsl(value - (long double)nearest) > ulp * (0.5L - 1.0L / 1024);
+}
+
+/* The bits of a cosine or sine: rounded to float32 once, times the factor; of a table in bf16 that
+ * is rounded to nearest even. A tie is one of the last rounding of the exact value. */
+static uint32_t define(const struct tables *t, long double exact, bool *ret_tie)
+{
+	float once = (float)exact, scaled = once * t->scale;
+	uint32_t bits = bits_in(t->dtype, scaled);
+	*ret_tie = t->dtype == VFY_BF16 ? is_near_tie(VFY_BF16, exact * (long double)t->scale,
+						      value_of(VFY_BF16, bits))
+					: is_near_tie(VFY_F32, exact, once);
+	return bits;
 }
 
 static void compare_element(const struct tables *t, uint32_t row, uint32_t element, float ours,
@@ -85,21 +117,20 @@ static void compare_element(const struct tables *t, uint32_t row, uint32_t eleme
 	float theirs = t->sides[is_sine][(size_t)row * t->pairs + pair];
 	float angle = t->inv_freq[pair] * (float)t->positions[row];
 	long double exact = is_sine ? sinl((long double)angle) : cosl((long double)angle);
-	float defined = round_once(exact, &tie) * t->scale;
-	uint32_t bits[2];
+	uint32_t defined = define(t, exact, &tie), mine = bits_in(t->dtype, ours),
+		 other = bits_in(t->dtype, theirs);
 	uint64_t ulp = 0;
-	memcpy(&bits[0], &ours, sizeof ours);
-	memcpy(&bits[1], &theirs, sizeof theirs);
-	bool has_distance = vfy_ulp_distance(VFY_F32, bits[0], bits[1], &ulp);
+	bool has_distance = vfy_ulp_distance(t->dtype, mine, other, &ulp), same = mine == other;
 	table->elements++;
-	table->identical += same_bits(ours, theirs);
+	table->identical += same;
 	table->one_ulp += has_distance && ulp == 1;
 	table->undefined += !has_distance;
-	table->ours_as_defined += same_bits(ours, defined);
-	table->reference_as_defined += same_bits(theirs, defined);
-	table->max_abs = fmax(table->max_abs, fabs((double)ours - (double)theirs));
+	table->ours_as_defined += mine == defined;
+	table->reference_as_defined += other == defined;
+	table->max_abs =
+		fmax(table->max_abs, fabs((double)value_of(t->dtype, mine) - (double)theirs));
 	table->near_ties += tie;
-	table->near_ties_differ += tie && !same_bits(ours, theirs);
+	table->near_ties_differ += tie && !same;
 	if (has_distance && (double)ulp > table->max_ulp) {
 		table->max_ulp = (double)ulp;
 		table->max_position = (uint32_t)t->positions[row];
@@ -144,7 +175,8 @@ static bool find_layer(const struct vfy_rig *rig, bool windowed, uint32_t *ret_l
 }
 
 static enum svc_code compare_all(const struct vfy_config *config, const struct npz *npz,
-				 struct vfy_rope_result *result, struct svc_err *err)
+				 enum vfy_dtype dtype, struct vfy_rope_result *result,
+				 struct svc_err *err)
 {
 	static const char *const suffixes[VFY_ROPE_TABLES] = {"", "_local"};
 	static const char *const names[VFY_ROPE_TABLES] = {"rope", "rope_local"};
@@ -153,7 +185,7 @@ static enum svc_code compare_all(const struct vfy_config *config, const struct n
 	sized.ctx = result->ctx;
 	enum svc_code code = vfy_rig_open(&sized, &rig, err);
 	for (int i = 0; i < VFY_ROPE_TABLES && !code; i++) {
-		struct tables tables = {0};
+		struct tables tables = {.dtype = dtype};
 		uint32_t layer = 0;
 		if (i == 1 && !find(npz, "inv_freq", suffixes[i], NPZ_F32, 1))
 			continue;
@@ -172,7 +204,8 @@ static enum svc_code compare_all(const struct vfy_config *config, const struct n
 }
 
 enum svc_code vfy_rope_check(const struct vfy_config *config, const char *reference,
-			     struct vfy_rope_result *ret_result, struct svc_err *err)
+			     enum vfy_dtype dtype, struct vfy_rope_result *ret_result,
+			     struct svc_err *err)
 {
 	struct npz *npz = NULL;
 	struct vfy_rope_result result = {0};
@@ -184,7 +217,7 @@ enum svc_code vfy_rope_check(const struct vfy_config *config, const char *refere
 		code = bad_array(err, "ctx", "", "an int32 above 0, without dimensions");
 	if (!code) {
 		result.ctx = (uint32_t) * (const int32_t *)ctx->data;
-		code = compare_all(config, npz, &result, err);
+		code = compare_all(config, npz, dtype, &result, err);
 	}
 	npz_close(npz);
 	if (code)

@@ -99,6 +99,49 @@ def test_a_literal_table_overrides_the_formula(tmp_path):
     assert table["ours_as_defined"] == table["elements"] > 300 and table["reference_as_defined"] < table["elements"]
 
 
+def bfloat16(values):
+    """To nearest even, as float32 again."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16 << 16).astype(np.uint32).view(np.float32)
+
+
+def in_bf16(name, rounded=bfloat16):
+    """What transformers' inverse frequencies give, computed here: the angle in float32, cosine and sine to float32, times the factor,
+    to bf16."""
+    arrays = dict(np.load(golden.DATA / f"rope-{name}.npz"))
+    for suffix in ("", "_local") if "inv_freq_local" in arrays else ("",):
+        angles = (arrays["positions"].astype(np.float32)[:, None] * arrays[f"inv_freq{suffix}"][None]).astype(np.float64)
+        for kind, function in (("cos", np.cos), ("sin", np.sin)):
+            arrays[kind + suffix] = rounded(function(angles).astype(np.float32) * arrays[f"scale{suffix}"])
+    return arrays
+
+
+@pytest.mark.parametrize("name", [name for name in tiny_models.ALL if name != "llama3"])
+def test_position_tables_in_bf16(name, models, tmp_path):
+    np.savez(tmp_path / "r.npz", **in_bf16(name))
+    told = verify("rope", tmp_path / "r.npz", "--model", models / f"{name}.gguf", "--table", "bf16", "--max-ulp", "0")
+    for kind in ("rope", "rope_local") if name == "gemma3_scaled" else ("rope",):
+        table = told[kind]
+        assert table["identical"] == table["ours_as_defined"] == table["reference_as_defined"] == table["elements"] > 300
+
+
+def test_another_rounding_to_bf16_is_seen(models, tmp_path):
+    """Cut off instead of rounded, about half of the elements are one unit off; a table in float32 is none in bf16."""
+    words = ["rope", tmp_path / "r.npz", "--model", models / "qwen3.gguf", "--table", "bf16"]
+    np.savez(tmp_path / "r.npz", **in_bf16("qwen3", lambda values: (values.view(np.uint32) & 0xffff0000).view(np.float32)))
+    table = verify(*words, "--max-ulp", "0", status=1)["rope"]
+    assert table["max_ulp"] == 1 and table["identical"] + table["one_ulp"] == table["elements"]
+    assert 0.3 * table["elements"] < table["one_ulp"] < 0.7 * table["elements"] and table["ours_as_defined"] == table["elements"]
+    arrays = in_bf16("qwen3")
+    arrays["sin"][3, 5:6] = bfloat16(arrays["sin"][3, 5:6] * np.float32(1.05))
+    np.savez(tmp_path / "r.npz", **arrays)
+    table = verify(*words, status=1)["rope"]
+    assert table["identical"] == table["elements"] - 1
+    assert (table["max_position"], table["max_element"]) == (arrays["positions"][3], table["pairs"] + 5)
+    np.savez(tmp_path / "r.npz", **np.load(golden.DATA / "rope-qwen3.npz"))
+    assert "which is no bf16" in run(*words, status=70).stderr
+
+
 def test_another_base_is_seen(models, tmp_path):
     arrays = dict(np.load(golden.DATA / "rope-qwen3.npz"))
     cosines = arrays["cos"].copy()
