@@ -4,11 +4,11 @@ import json
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 
 import pytest
 
+from api import free_port
 from clients import PARIS
 from pipeline import Pipeline
 
@@ -21,10 +21,7 @@ def seen(tmp_path_factory):
     if not browser or not shutil.which("node") or not (HERE / "node_modules/playwright-core").exists():
         pytest.skip("chromium, node or tests/http/node_modules isn't here (tests/run installs them)")
     folder = pathlib.Path(os.environ.get("LOCKSTEP_SHOTS") or tmp_path_factory.mktemp("shots"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    pipeline = Pipeline(instances={"gateway": 2, "npu-worker": 2}, port=port)
+    pipeline = Pipeline(instances={"gateway": 2, "npu-worker": 2}, port=free_port())
     try:
         done = subprocess.run(["node", HERE / "js/browser.mjs", pipeline.url, browser, folder], capture_output=True, text=True,
                               timeout=600)

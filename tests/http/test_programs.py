@@ -1,8 +1,10 @@
-"""Programs as people use them, set up as docs/clients.md says. In the long form alone: each is large, is installed by itself
-and kept in the cache."""
+"""Programs as people use them, set up as docs/clients.md says: Continue's command line, aider, and Open WebUI behind its page
+in Chromium (js/open-webui.mjs). In the long form alone: each is large, is installed by itself and kept in the cache."""
 
+import contextlib
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -11,11 +13,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from api import Api, free_port, until
 from clients import PARIS, QUESTION, node_program, python_program
 
+HERE = pathlib.Path(__file__).resolve().parent
 pytestmark = pytest.mark.skipif(not os.environ.get("LOCKSTEP_LONG"), reason="only with --long")
 TOO_LONG = "x " * 9000  # tokens, of a context of 8,192
 COUNTERS = {"asked": 'lockstep_requests_total{endpoint="chat_completions"}', "answered": 'lockstep_results_total{code="ok"}',
+            "cancelled": 'lockstep_results_total{code="cancelled"}',
             "too_long": 'lockstep_results_total{code="context_length_exceeded"}',
             "prompt": "lockstep_prompt_tokens_total", "answer": "lockstep_generated_tokens_total",
             "events": "lockstep_sse_events_total"}
@@ -139,3 +144,76 @@ def test_aider_knows_that_it_is_too_long(pipeline, aider, tmp_path):
     assert "exceeds the 8,192 token limit" in done.stdout and "has hit a token limit" in done.stdout
     here = counted.so_far()
     assert (here.asked, here.too_long) == (1, 1)
+
+
+# ---- Open WebUI
+
+CONNECTIONS = {"openai": {"OPENAI_API_BASE_URL": "{url}/v1", "OPENAI_API_KEY": "none"},
+               "ollama": {"ENABLE_OPENAI_API": "False", "OLLAMA_BASE_URL": "{url}"}}
+SETTINGS = {"DEFAULT_MODEL_METADATA": '{"capabilities": {"builtin_tools": false}}', "DEFAULT_MODEL_PARAMS": '{"temperature": 0}',
+            # It asks what the person asks, and nothing else.
+            "ENABLE_FOLLOW_UP_GENERATION": "False", "ENABLE_TITLE_GENERATION": "False", "ENABLE_TAGS_GENERATION": "False",
+            # One person, without a password; nothing is fetched from elsewhere.
+            "WEBUI_AUTH": "False", "OFFLINE_MODE": "True", "HF_HUB_OFFLINE": "1", "RAG_EMBEDDING_MODEL_AUTO_UPDATE": "False"}
+
+
+def is_healthy(page, process, log):
+    assert process.poll() is None, log.read_text()[-3000:]
+    try:
+        return page.get("/health").status == 200
+    except ConnectionError:
+        return False
+
+
+@contextlib.contextmanager
+def open_webui(folder, connection):
+    """Open WebUI with a database of its own: the process, and its page."""
+    page, log = Api(free_port()), folder / "log"
+    with open(log, "w") as file:
+        process = subprocess.Popen(
+            [of_python("open-webui"), "serve", "--host", page.host, "--port", str(page.port)], cwd=folder, stdin=subprocess.DEVNULL,
+            stdout=file, stderr=file, env={**os.environ, "HOME": str(folder), "DATA_DIR": str(folder), **SETTINGS, **connection})
+    try:
+        until(lambda: is_healthy(page, process, log), 600, "Open WebUI")
+        yield process, page
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module", params=CONNECTIONS)
+def seen(request, shared, tmp_path_factory):
+    """What a person saw in a browser, and what the server counted of it. The last answer is cut off by Open WebUI's end."""
+    browser = shutil.which("chromium")
+    if not browser or not shutil.which("node") or not (HERE / "node_modules/playwright-core").exists():
+        pytest.skip("chromium, node or tests/http/node_modules isn't here (tests/run installs them)")
+    folder, counted = tmp_path_factory.mktemp("open-webui"), Counted(shared)
+    connection = {name: value.format(url=shared.url) for name, value in CONNECTIONS[request.param].items()}
+    with open_webui(folder, connection) as (process, page):
+        done = subprocess.run(["node", HERE / "js/open-webui.mjs", page.url, shared.url, browser, folder], capture_output=True,
+                              text=True, timeout=1200)
+        assert done.returncode == 0, done.stderr
+        assert not shared.idle(), "the last answer ended too early for this test"
+        process.terminate()
+        shared.wait_idle()
+    return {**json.loads(done.stdout.splitlines()[-1]), "counted": counted.so_far()}
+
+
+def test_open_webui_shows_model_and_answer(seen, pipeline):
+    assert seen["models"] == [model_of(pipeline)] and seen["answer"].strip().endswith(PARIS)
+
+
+def test_open_webui_stops_an_answer(seen):
+    assert len(seen["stopped"]) > 200 and seen["left"] == 0
+
+
+def test_open_webui_says_that_it_is_too_long(seen):
+    assert "maximum context length is 8192" in seen["tooLong"]
+
+
+def test_open_webui_asks_once_for_each_question_and_leaves_nothing(seen):
+    """A question, a story that is stopped, a text that is too long, a story within which Open WebUI ends."""
+    here = seen["counted"]
+    assert (here.asked, here.answered, here.too_long, here.cancelled) == (4, 1, 1, 2)
+    # Nothing was added to the question that was answered.
+    assert here.prompt == 37

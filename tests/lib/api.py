@@ -16,6 +16,12 @@ def until(condition, seconds=60, what="the condition"):
     return value
 
 
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def together(n, function, *columns):
     """function over the columns, n calls at a time, each in a thread of its own; in order."""
     with concurrent.futures.ThreadPoolExecutor(n) as pool:

@@ -1,20 +1,11 @@
 // A person before the page, in a real browser: node browser.mjs URL CHROMIUM FOLDER. Prints what was seen as JSON; leaves
 // screenshots in FOLDER. Kills one npu-worker and one gateway of the pipeline behind URL, by what /status says of them.
-import { mkdtempSync, rmSync } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { chromium } from "playwright-core";
+import { launch } from "./chromium.mjs";
 
 const [url, executablePath, folder] = process.argv.slice(2);
-const home = mkdtempSync(join(tmpdir(), "browser-"));
-// Nothing of the browser's own may look for the network.
-const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-	"--disable-component-update", "--disable-sync"];
-const context = await chromium.launchPersistentContext(home, { executablePath, headless: true, args, acceptDownloads: true,
-	viewport: { width: 1200, height: 800 }, colorScheme: "light" });
-context.setDefaultTimeout(60000);
-const page = context.pages()[0];
+const { context, page, close } = await launch(executablePath, { acceptDownloads: true });
 const seen = { errors: [], elsewhere: [] };
 page.on("console", (message) => {
 	// A killed gateway's connections are reported here too.
@@ -166,7 +157,6 @@ try {
 	await shot("failed");
 	throw error;
 } finally {
-	await context.close();
-	rmSync(home, { recursive: true, force: true });
+	await close();
 }
 console.log(JSON.stringify(seen));
