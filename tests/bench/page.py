@@ -130,6 +130,8 @@ came out, also where they fall short ("there": no).
 - *between tokens*: p99 over 4 streams, while a prompt of 8,000 tokens is computed, against the seconds before it; a ratio for each server.
 - *of the memory's speed*: what one step's weights take when all threads only read them, over what a step takes (the engine alone).
 
+What drafts bring, and cost where a text doesn't repeat itself: [benchmarks-drafts.md](benchmarks-drafts.md).
+
 ![how many times the peer](benchmarks.svg)
 ![first token](benchmarks-first-token.svg)
 ![decoding at length](benchmarks-context.svg)
