@@ -29,7 +29,7 @@ def grown(before, after):
 
 def crowd(pipeline, n=64):
     """n streams that come one after the other, faster than they are served; the order in which they got their first
-    tokens, and their answers."""
+    tokens, and their answers. Without drafts, whose memory grows to what the most sequences ever had at once."""
     order, answers, lock = [], [None] * n, threading.Lock()
     admitted = f'lockstep_admitted_total{{instance="0",epoch="{gateway_epoch(pipeline)}"}}'
     before = pipeline.metric(admitted)
@@ -47,7 +47,8 @@ def crowd(pipeline, n=64):
     for i in range(n):
         # The head of a stream comes with its tokens: asked for in the thread, which is started when the one before is in.
         threads.append(threading.Thread(target=lambda i=i: read(i, pipeline.stream(
-            CHAT, messages=user(f"Say {i} in words."), max_tokens=16, ignore_eos=True, temperature=0, return_token_ids=True))))
+            CHAT, messages=user(f"Say {i} in words."), max_tokens=16, ignore_eos=True, temperature=0, return_token_ids=True,
+            speculate=False))))
         threads[-1].start()
         until(lambda: pipeline.metric(admitted) == before + i + 1)
     for thread in threads:
@@ -157,19 +158,22 @@ def send(port, message, complete):
 
 
 def touch_all(pipeline):
-    """The most that the engine's working memory is used for: whole chunks of several prompts at once."""
+    """The most that working memory is used for: the engine's by whole chunks of several prompts at once, that of draws, the sampler's
+    and the npu-worker's own, by each way to cut a distribution, over all of the vocabulary."""
+    cuts = [{}, {"top_k": 40000}, {"top_p": 0.999}, {"min_p": 1e-9}, {"typical_p": 0.99}, {"top_k": 3, "top_p": 0.5}]
+
     def ask(i):
-        pipeline.chat(f"{i}" + " ship" * 20, temperature=1, max_tokens=8, logprobs=True, top_logprobs=20)
+        pipeline.chat(f"{i}" + " ship" * 20, temperature=1.9, max_tokens=8, logprobs=True, top_logprobs=20, **cuts[i % len(cuts)])
         pipeline.post("/v1/embeddings", input=[f"{i}" + " sea" * 40] * 4)
     together(16, ask, range(32))
     pipeline.wait_idle()
 
 
 def test_ten_thousand_malformed_requests():
-    """A small context, as some of what is drawn is a request after all."""
+    """A small context, as some of what is drawn is a request after all. Without drafts, as above."""
     seed = int(os.environ.get("LOCKSTEP_SEED", 20240607))
     draw, seen = random.Random(seed), {}
-    with pipeline_with(options={"keeper": ["--ctx", 64]}) as pipeline:
+    with pipeline_with(options={"keeper": ["--ctx", 64], "npu-worker": ["--speculate", 0]}) as pipeline:
         touch_all(pipeline)
         before = None
         for i in range(10000):
