@@ -2,8 +2,10 @@
 
 import datetime
 import os
+import pathlib
 import platform
 import statistics
+import subprocess
 
 from servers import ROOM
 
@@ -112,17 +114,24 @@ def cpu_name():
     return f"{facts.get('model name', platform.processor())} (family {facts.get('cpu family')}, model {facts.get('model')}), {cores} cores"
 
 
+def revision():
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
 def page(results, scenarios, options, load):
     return f"""# Benchmarks
 
-`tests/bench/run --peer --write` made this page on {datetime.date.today()}: {cpu_name()}, {options.threads} threads, load average
+`tests/bench/run --peer --write` made this page on {datetime.date.today()}, at revision {revision()}: {cpu_name()}, {options.threads} threads, load average
 before it {load:.1f}. Both servers in turn, through HTTP, {options.rounds} rounds of {options.runs} runs; the same model file, threads, client and
 room for {ROOM} tokens of context. Machines of this kind are shared, so only the ratios within one run say something. The figures are as they
 came out, also where they fall short ("there": no).
 
 {table(results, scenarios)}
 
-- *the engine alone*: `lockstep bench --in-process`, with the same prompt and answer lengths.
+- *one stream*, *streams*: greedy, with what is on by default, drafts among it. Long greedy answers of a small model repeat themselves, which
+  drafts use; what they bring is told apart below.
+- *the engine alone*: `lockstep bench --in-process`, with the same prompt and answer lengths, without drafts.
 - *memory (PSS)*: of all processes together, after the scenarios, shared pages counted once. Lockstep's run directory also reserves room in
   `/dev/shm` that nothing has touched.
 - *start to ready*: from nothing, the weights packed anew.
