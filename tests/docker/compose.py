@@ -1,16 +1,16 @@
 """A Docker engine of its own, the images of deploy/ on a Debian of its own, and deploy/compose.yaml on them."""
 
+import contextlib
 import json
 import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 
-from api import Api, until
+from api import Api, free_port, until
 from pipeline import model_path
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
@@ -94,9 +94,7 @@ class Engine:
 
 class Stack(Api):
     def __init__(self, engine, *more_files, **more_env):
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            super().__init__(listener.getsockname()[1])
+        super().__init__(free_port())
         self.engine = engine
         self.files = [word for name in ("compose.yaml", *more_files) for word in ("-f", REPO / "deploy" / name)]
         self.env = {**engine.env, "LOCKSTEP_MODEL": str(model_path().resolve()), "LOCKSTEP_PORT": str(self.port), "LOCKSTEP_IMAGE": IMAGE,
@@ -104,6 +102,28 @@ class Stack(Api):
 
     def compose(self, *words, **more):
         return run("docker-compose", *self.files, *words, env=self.env, timeout=300, **more)
+
+    @contextlib.contextmanager
+    def running(self):
+        """Up and ready with one of each; down at the end, with nothing left."""
+        try:
+            self.compose("up", "-d")
+            until(self.listens, 60, "HAProxy")
+            self.wait_ready({role: 1 for role in ROLES})
+            yield self
+        except BaseException:
+            print(self.compose("logs", "--tail=15"))
+            raise
+        finally:
+            self.compose("down", "-v", "--timeout", "5")
+            assert not self.engine.docker("ps", "-aq").split() and not self.engine.docker("volume", "ls", "-q").split()
+
+    def listens(self):
+        """Whether anything answers there yet."""
+        try:
+            return self.request("GET", "/live").status
+        except OSError:
+            return None
 
     def scale(self, counts):
         self.compose("up", "-d", *(word for role, n in counts.items() for word in ("--scale", f"{role}={n}")))
@@ -130,10 +150,3 @@ class Stack(Api):
         container = self.containers(role)[0]
         os.kill(container["State"]["Pid"], signal.SIGKILL)
         return container["Id"]
-
-
-def listens(stack):
-    try:
-        return stack.request("GET", "/live").status
-    except OSError:
-        return None

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from api import until
-from compose import IMAGE, ROLES, SUITE, Stack, listens
+from compose import IMAGE, ROLES, SUITE, Stack
 from streams import COMPLETIONS, Load, Reply, ask, value, with_stops
 
 SCALED = {"npu-worker": 3, "sampler": 2, "tokenizer": 2, "gateway": 2}
@@ -19,18 +19,8 @@ LARGEST_IMAGE_MB = 250
 
 @pytest.fixture(scope="module")
 def stack(engine, image):
-    stack = Stack(engine)
-    try:
-        stack.compose("up", "-d")
-        until(lambda: listens(stack), 60, "HAProxy")
-        stack.wait_ready({role: 1 for role in ROLES})
+    with Stack(engine).running() as stack:
         yield stack
-    except BaseException:
-        print(stack.compose("logs", "--tail=15"))
-        raise
-    finally:
-        stack.compose("down", "-v", "--timeout", "5")
-        assert not engine.docker("ps", "-aq").split() and not engine.docker("volume", "ls", "-q").split()
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +178,7 @@ def test_two_models_at_one_address(pipelines):
     write_models(tiny, "tiny tiny-1\nother other-1\ngpt-4o = other\n")
     tiny.compose("up", "-d")
     other.compose("up", "-d", "--scale", "haproxy=0")
-    until(lambda: listens(tiny), 60, "HAProxy")
+    until(tiny.listens, 60, "HAProxy")
     until(lambda: tiny.request("GET", "/ready").status == 200, 120, "both models")
     # HAProxy goes round the gateways of both, so half of these are handed over.
     for name, served in (("tiny", "tiny"), ("other", "other"), ("gpt-4o", "other")) * 4:

@@ -8,7 +8,7 @@ import tempfile
 import pytest
 
 from api import until
-from compose import NPU_IMAGE, ROLES, SUITE, Stack, listens
+from compose import NPU_IMAGE, ROLES, SUITE, Stack
 
 KEY = "sk-of-the-docker-test"
 LARGEST_IMAGE_MB = 400
@@ -29,16 +29,8 @@ def stack(engine, npu_image):
         stack = Stack(engine, "compose.keys.yaml", LOCKSTEP_KEYS=str(keys), COMPOSE_PROFILES="npu", LOCKSTEP_NPU_IMAGE=NPU_IMAGE,
                       LOCKSTEP_NPU_NODE="/dev/null", LOCKSTEP_NPU_GROUP="4242", LOCKSTEP_KERNELS=folder,
                       LOCKSTEP_NPU_MEMLOCK=str(MEMLOCK), LOCKSTEP_WORKER_CPUS="1", LOCKSTEP_THREADS="0")
-        try:
-            stack.compose("up", "-d")
-            until(lambda: listens(stack), 60, "HAProxy")
-            stack.wait_ready({role: 1 for role in ROLES})
+        with stack.running():
             yield stack
-        except BaseException:
-            print(stack.compose("logs", "--tail=15"))
-            raise
-        finally:
-            stack.compose("down", "-v", "--timeout", "5")
 
 
 def test_the_npu_is_its_workers_alone(stack):
