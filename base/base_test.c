@@ -173,6 +173,9 @@ static void cores_it_may_not_run_on_dont_count(void **state)
 			CPU_SET(cpu, &one);
 	assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
 	assert_int_equal(cores_usable(), 1);
+	uint32_t cores[2];
+	assert_int_equal(cores_list(2, cores), 1);
+	assert_true(CPU_ISSET(cores[0], &one));
 	assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 

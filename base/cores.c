@@ -92,3 +92,25 @@ uint32_t cores_usable(void)
 	uint32_t limit = group_limit(), cores = n < 1 ? 1 : (uint32_t)n;
 	return limit < cores ? limit : cores;
 }
+
+/* Whether no processor of a lower number shares its core. Where nothing tells, each is its own. */
+static bool is_first_of_core(uint32_t core)
+{
+	char folder[96];
+	uint64_t numbers[2] = {core};
+	snprintf(folder, sizeof folder, "/sys/devices/system/cpu/cpu%u/topology", core);
+	return read_numbers(folder, "thread_siblings_list", numbers) == 0 || numbers[0] == core;
+}
+
+uint32_t cores_list(uint32_t most, uint32_t *ret_cores)
+{
+	cpu_set_t set;
+	uint32_t n = 0;
+	if (sched_getaffinity(0, sizeof set, &set) != 0)
+		return 0;
+	for (int first = 1; first >= 0; first--)
+		for (uint32_t core = 0; core < CPU_SETSIZE && n < most; core++)
+			if (CPU_ISSET(core, &set) && is_first_of_core(core) == first)
+				ret_cores[n++] = core;
+	return n;
+}

@@ -11,3 +11,8 @@ uint32_t cores_usable(void);
 /* The same of the limits in the folders of a control group and those above it; UINT32_MAX: none.
  * root: where they are mounted; group: "/a/b", as /proc/self/cgroup tells. */
 uint32_t cores_of_group(const char *root, const char *group);
+
+/* The numbers of processors that this process may run on, up to `most`: each physical core's first
+ * one, in order, then the others (a core's second hardware thread brings little to products that
+ * fill its units). Returns how many. */
+uint32_t cores_list(uint32_t most, uint32_t *ret_cores);

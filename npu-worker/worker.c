@@ -9,6 +9,7 @@
 #include "npu-worker/ahead.h"
 #include "npu-worker/batch.h"
 #include "npu-worker/cache.h"
+#include "npu-worker/kernels/pool.h"
 #include "npu-worker/npu.h"
 #include "npu-worker/schedule.h"
 #include "npu-worker/sequence.h"
@@ -17,6 +18,8 @@
 /* How long a step waits for slots that a sampler has, before it goes without them. */
 #define GATHER_US  300u
 #define COLLECT_US 1000000u
+/* Of compute threads that nobody asked for: memory bandwidth seldom feeds more. */
+#define MOST_THREADS 16u
 
 static const struct opt worker_options[] = {
 	{"device", OPT_CHOICE, "auto", 0, 0, "auto|host|xrt", "where to compute"},
@@ -28,7 +31,10 @@ static const struct opt worker_options[] = {
 	{"device-pause-ms", OPT_INT, "30000", 0, 600000, NULL,
 	 "how long an NPU that failed three times within a minute is left alone"},
 	{"threads", OPT_INT, "0", 0, 256, NULL,
-	 "compute threads; 0: one per core that it may use, at most 16"},
+	 "compute threads; 0: one per core that it may use, but from four on one less, and at most "
+	 "16"},
+	{"pin", OPT_BOOL, "false", 0, 0, NULL,
+	 "hold each compute thread on a processor of its own, physical cores first"},
 	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512|amx",
 	 "instruction set; all give the same bits"},
 	{"lock-memory", OPT_BOOL, "false", 0, 0, NULL,
@@ -200,13 +206,31 @@ static bool drain(struct svc *svc)
 	return worker->n_sequences + worker->n_outstanding == 0;
 }
 
+/* One core's time is for the other processes. Of two or three cores that is too much: there a
+ * thread that has to wait for its core misses the round, and the others do its work (pool.c). */
 static uint32_t choose_threads(const struct svc *svc)
 {
 	int64_t asked = opt_int(svc->options, "threads");
 	uint32_t cores = cores_usable();
 	if (asked > 0)
 		return (uint32_t)asked;
-	return cores < 16 ? cores : 16;
+	cores -= cores >= 4;
+	return cores < MOST_THREADS ? cores : MOST_THREADS;
+}
+
+/* ret_cores: [threads]. Workers of one run take different processors while there are enough. */
+static enum svc_code choose_cores(const struct svc *svc, uint32_t threads, uint32_t *ret_cores,
+				  struct svc_err *err)
+{
+	uint32_t cores[CPU_SETSIZE], n = cores_list(CPU_SETSIZE, cores);
+	if (n < threads)
+		return svc_fail_param(err, SVC_BAD_CONFIG, "pin",
+				      "--pin: %u threads, but this process may run on %u "
+				      "processors; lower --threads or leave --pin out",
+				      threads, n);
+	uint32_t share = (svc->run.me - INC_WORKER_FIRST) % (n / threads);
+	memcpy(ret_cores, cores + share * threads, threads * sizeof *cores);
+	return SVC_OK;
 }
 
 static enum svc_code allocate(struct worker *worker, struct svc_err *err)
@@ -237,15 +261,20 @@ static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct
 {
 	struct svc *svc = worker->svc;
 	const struct ctl_config *config = &svc->run.ctl->config;
+	uint32_t cores[POOL_MAX_THREADS];
+	bool pin = opt_bool(svc->options, "pin");
 	struct engine_options options = {
 		.region = (const char *)worker->weights.base + WEIGHTS_OFFSET,
 		.region_bytes = worker->weights.bytes - WEIGHTS_OFFSET,
 		.isa = opt_string(svc->options, "isa"),
 		.threads = threads,
+		.cores = pin ? cores : NULL,
 		.max_rows = WORKER_MAX_ROWS,
 		.max_seqs = svc->run.n_slots,
 	};
 	enum svc_code code = engine_family_parse(config->family, &options.family, err);
+	if (code == SVC_OK && pin)
+		code = choose_cores(svc, threads, cores, err);
 	if (code == SVC_OK)
 		code = engine_open(&options, &worker->engine, err);
 	if (code != SVC_OK)

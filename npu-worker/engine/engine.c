@@ -206,6 +206,8 @@ static enum svc_code open_parts(struct engine *e, const struct engine_options *o
 		e->pool = o->threads_of->pool;
 	else if (!code)
 		code = pool_open(o->threads, &e->pool, err);
+	if (!code && o->cores)
+		code = pool_pin(e->pool, o->cores, err);
 	if (!code)
 		code = bind_parts(e, err);
 	if (code)

@@ -29,6 +29,7 @@ struct engine_options {
 	uint32_t threads;	   /* the caller included */
 	struct engine *threads_of; /* NULL, or whose threads to use instead: it must stay open
 				    * longer, and they never step at the same time */
+	const uint32_t *cores;	   /* NULL, or [threads]: the processor that each is held on */
 	uint32_t max_rows;	   /* tokens of one step, over all sequences */
 	uint32_t max_seqs;	   /* sequences of one step */
 };

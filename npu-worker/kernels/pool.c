@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -183,6 +184,21 @@ enum svc_code pool_open(uint32_t threads, struct pool **ret_pool, struct svc_err
 		}
 	}
 	*ret_pool = pool;
+	return SVC_OK;
+}
+
+enum svc_code pool_pin(struct pool *pool, const uint32_t *cores, struct svc_err *err)
+{
+	for (uint32_t i = 0; i < pool_threads(pool); i++) {
+		cpu_set_t set;
+		CPU_ZERO(&set);
+		CPU_SET(cores[i], &set);
+		pthread_t thread = i ? pool->threads[i - 1].handle : pthread_self();
+		errno = pthread_setaffinity_np(thread, sizeof set, &set);
+		if (errno)
+			return svc_fail_errno(err, __func__, "thread %u cannot run on processor %u",
+					      i, cores[i]);
+	}
 	return SVC_OK;
 }
 

@@ -1,5 +1,6 @@
 /* Every item exactly once, results visible, the state of the floating-point unit, sleeping and
  * waking, and which kernels may be chosen. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -10,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/cores.h"
 #include "npu-worker/kernels/forms.h"
 #include "npu-worker/kernels/pool.h"
 
@@ -102,6 +104,47 @@ static void idle_sleeps(void **state)
 	pool_close(pool);
 }
 
+struct places {
+	const uint32_t *cores;
+	_Atomic uint32_t missing, wrong;
+};
+
+/* Every thread has to come: none goes on before the others are here. */
+static void look_where(void *context, uint32_t first, uint32_t last, uint32_t thread)
+{
+	struct places *places = context;
+	cpu_set_t set;
+	if (sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) != 1 ||
+	    !CPU_ISSET(places->cores[thread], &set))
+		places->wrong++;
+	places->missing -= last - first;
+	while (places->missing)
+		sched_yield();
+}
+
+static void threads_stay_where_they_are_put(void **state)
+{
+	(void)state;
+	cpu_set_t before;
+	uint32_t cores[3], n = cores_list(3, cores);
+	struct places places = {.cores = cores, .missing = 3};
+	struct svc_err err;
+	struct pool *pool;
+	assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+	assert_int_equal(n, CPU_COUNT(&before) < 3 ? CPU_COUNT(&before) : 3);
+	for (uint32_t i = n; i < 3; i++)
+		cores[i] = cores[0];
+	assert_int_equal(pool_open(3, &pool, NULL), SVC_OK);
+	assert_int_equal(pool_pin(pool, cores, &err), SVC_OK);
+	pool_run(pool, look_where, &places, 3, 1);
+	assert_int_equal(places.wrong, 0);
+	cores[2] = CPU_SETSIZE - 1; /* one that no machine here has */
+	assert_int_equal(pool_pin(pool, cores, &err), SVC_IO);
+	assert_non_null(strstr(err.msg, "processor 1023"));
+	pool_close(pool);
+	assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+}
+
 static void refusals(void **state)
 {
 	(void)state;
@@ -156,8 +199,11 @@ static void matrix_checks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_item_once), cmocka_unit_test(threads_come),
-		cmocka_unit_test(idle_sleeps),	   cmocka_unit_test(refusals),
+		cmocka_unit_test(every_item_once),
+		cmocka_unit_test(threads_come),
+		cmocka_unit_test(idle_sleeps),
+		cmocka_unit_test(threads_stay_where_they_are_put),
+		cmocka_unit_test(refusals),
 		cmocka_unit_test(matrix_checks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

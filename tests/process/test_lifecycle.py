@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import os
+import pathlib
 import signal
 import subprocess
 import time
@@ -161,3 +163,29 @@ def test_twenty_starts_and_kills_leave_no_more_than_one():
             "The capital of France is Paris."
     finally:
         pipeline.remove()
+
+
+# ---- where compute threads run
+
+def affinities(process):
+    """{thread's name: the processors it may run on}."""
+    found = {}
+    for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
+        fields = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
+        found[fields["Name"]] = fields["Cpus_allowed_list"]
+    return found
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_compute_threads_are_held_on_processors_of_their_own(undisturbed):
+    with pipeline_with(options={"npu-worker": ["--threads", "2", "--pin"]}) as pipeline:
+        places = affinities(pipeline.processes["npu-worker", 0])
+        own = [places["lockstep-npu-wo"], places["kernels-1"]]
+        assert len(set(own)) == 2 and all(place.isdigit() for place in own), places
+        assert [join(pipeline.events(COMPLETIONS, **body, return_token_ids=True)) for body in BODIES] == undisturbed
+
+
+def test_more_pinned_threads_than_processors_are_refused(shared):
+    done = subprocess.run([BUILD / "bin/lockstep-npu-worker", "--run-dir", shared.dir, "--instance", "1", "--threads", "200", "--pin"],
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 78 and "--pin: 200 threads" in done.stderr, done
