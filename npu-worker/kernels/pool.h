@@ -21,8 +21,8 @@ SVC_CHECKED enum svc_code pool_open(uint32_t threads, struct pool **ret_pool, st
 /* NULL is fine. Returns NULL. Joins the threads. */
 struct pool *pool_close(struct pool *pool);
 uint32_t pool_threads(const struct pool *pool);
-/* Thread i runs on processor cores[i] only; cores: [threads]. The caller is thread 0. SVC_IO, naming
- * the processor: it may not be used. */
+/* Thread i runs on processor cores[i] only; cores: [threads]. The caller is thread 0. SVC_IO,
+ * naming the processor: it may not be used. */
 SVC_CHECKED enum svc_code pool_pin(struct pool *pool, const uint32_t *cores, struct svc_err *err);
 
 /* Items [first, last) for the thread `thread` (0..threads-1: for its own scratch memory). */
