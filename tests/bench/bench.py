@@ -137,6 +137,29 @@ def bench_overhead(options, model, results):
         results.add(model, "sampling's share of a step (temperature, top_p)", "lockstep", [hops["draw"]["median_us"] / hops["step"]["median_us"]])
 
 
+def bench_round(options, model, turn, results):
+    for slots in (8, 32):
+        # Who goes first changes, so that a drift of the machine hits both.
+        for kind in (Peer, Lockstep) if turn % 2 == 0 else (Lockstep, Peer):
+            if any(s.load and s.slots == slots and options.wants(n) for n, s in SCENARIOS.items()):
+                bench_scenarios(options, model, results, kind, slots)
+    bench_overhead(options, model, results)
+
+
+def publish(options, results, rounds, load):
+    """What there is so far: a run takes long, and what it has shown stays if it is ended early."""
+    ordered = results.ordered()
+    out = REPO / "out/bench"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.json").write_text(json.dumps([{"model": m, "what": s, **c} for (m, s), c in ordered.items()], indent=1))
+    text = page.page(ordered, SCENARIOS, options, rounds, load)
+    for folder in [out] + [REPO / "docs"] * options.write:
+        (folder / "benchmarks.md").write_text(text)
+        page.bars(ordered, SCENARIOS, folder / "benchmarks.svg")
+        page.curve(ordered, FIRST, folder / "benchmarks-first-token.svg", "seconds to the first token, over the prompt's tokens")
+        page.curve(ordered, CONTEXT, folder / "benchmarks-context.svg", "tokens per second of one stream, over its context")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer-bin", required=True)
@@ -150,25 +173,11 @@ def main():
     options = parser.parse_args()
     options.wants = lambda name: options.only in name
     load, results = os.getloadavg()[2], Results()
-    for model in options.models.split(","):
-        for turn in range(options.rounds):
-            for slots in (8, 32):
-                # Who goes first changes, so that a drift of the machine hits both.
-                for kind in (Peer, Lockstep) if turn % 2 == 0 else (Lockstep, Peer):
-                    if any(s.load and s.slots == slots and options.wants(n) for n, s in SCENARIOS.items()):
-                        bench_scenarios(options, model, results, kind, slots)
-            bench_overhead(options, model, results)
-    ordered = results.ordered()
-    out = REPO / "out/bench"
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "results.json").write_text(json.dumps([{"model": m, "what": s, **c} for (m, s), c in ordered.items()], indent=1))
-    text = page.page(ordered, SCENARIOS, options, load)
-    for folder in [out] + [REPO / "docs"] * options.write:
-        (folder / "benchmarks.md").write_text(text)
-        page.bars(ordered, SCENARIOS, folder / "benchmarks.svg")
-        page.curve(ordered, FIRST, folder / "benchmarks-first-token.svg", "seconds to the first token, over the prompt's tokens")
-        page.curve(ordered, CONTEXT, folder / "benchmarks-context.svg", "tokens per second of one stream, over its context")
-    print(text)
+    for turn in range(options.rounds):
+        for model in options.models.split(","):
+            bench_round(options, model, turn, results)
+            publish(options, results, turn + 1, load)
+    print(page.table(results.ordered(), SCENARIOS))
 
 
 if __name__ == "__main__":

@@ -111,7 +111,9 @@ def cpu_name():
         lines = [line.split(":") for line in file if ":" in line]
     facts = {key.strip(): value.strip() for key, value in lines}
     cores = sum(key.strip() == "processor" for key, _ in lines)
-    return f"{facts.get('model name', platform.processor())} (family {facts.get('cpu family')}, model {facts.get('model')}), {cores} cores"
+    sets = [name for name in ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8") if name in facts.get("flags", "").split()]
+    return (f"{facts.get('model name', platform.processor())} (family {facts.get('cpu family')}, model {facts.get('model')}; {' '.join(sets)}), "
+            f"{cores} cores")
 
 
 def revision():
@@ -119,11 +121,11 @@ def revision():
     return done.stdout.strip() or "unknown"
 
 
-def page(results, scenarios, options, load):
+def page(results, scenarios, options, rounds, load):
     return f"""# Benchmarks
 
 `tests/bench/run --peer --write` made this page on {datetime.date.today()}, at revision {revision()}: {cpu_name()}, {options.threads} threads, load average
-before it {load:.1f}. Both servers in turn, through HTTP, {options.rounds} rounds of {options.runs} runs; the same model file, threads, client and
+before it {load:.1f}. Both servers in turn, through HTTP, {rounds} rounds of {options.runs} runs; the same model file, threads, client and
 room for {ROOM} tokens of context. Machines of this kind are shared, so only the ratios within one run say something. The figures are as they
 came out, also where they fall short ("there": no).
 
@@ -139,7 +141,7 @@ came out, also where they fall short ("there": no).
 - *between tokens*: p99 over 4 streams, while a prompt of 8,000 tokens is computed, against the seconds before it; a ratio for each server.
 - *of the memory's speed*: what one step's weights take when all threads only read them, over what a step takes (the engine alone).
 
-What drafts bring, and cost where a text doesn't repeat itself: [benchmarks-drafts.md](benchmarks-drafts.md).
+On a faster machine, with AVX-512 VNNI: [benchmarks-avx512.md](benchmarks-avx512.md). What drafts bring, and cost where a text doesn't repeat itself: [benchmarks-drafts.md](benchmarks-drafts.md).
 
 ![how many times the peer](benchmarks.svg)
 ![first token](benchmarks-first-token.svg)
