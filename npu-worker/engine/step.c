@@ -62,29 +62,6 @@ struct product {
 	uint32_t grain; /* 16-row blocks */
 };
 
-static struct kernels_acts acts_rows(const struct kernels_acts *acts, uint32_t first,
-				     uint32_t count)
-{
-	size_t groups = ((size_t)acts->cols + KERNELS_GROUP - 1) / KERNELS_GROUP;
-	struct kernels_acts part = *acts;
-	part.rows = count;
-	part.x += first * acts->x_stride;
-	if (acts->b16) {
-		part.x = acts->b16 + (size_t)first * acts->cols;
-		part.x_stride = acts->cols;
-	}
-	if (acts->family == KERNELS_F32)
-		return part;
-	if (acts->q16)
-		part.q16 += first * groups * KERNELS_GROUP;
-	if (acts->q8)
-		part.q8 += first * groups * KERNELS_GROUP;
-	part.dx += first * groups;
-	part.sx += first * groups;
-	part.sum += first * groups * 2;
-	return part;
-}
-
 /* Blocks [first, last) of one matrix, for all rows. */
 static void multiply_rows(const struct product *p, uint32_t m, float *y, uint32_t first,
 			  uint32_t last, uint32_t thread)
@@ -95,7 +72,7 @@ static void multiply_rows(const struct product *p, uint32_t m, float *y, uint32_
 	bool varies = step_varies(p->step, VARIANT_MATMUL, p->site + m);
 	for (uint32_t row = 0; row < acts->rows; row += TILE_ROWS) {
 		uint32_t count = acts->rows - row < TILE_ROWS ? acts->rows - row : TILE_ROWS;
-		struct kernels_acts part = acts_rows(acts, row, count);
+		struct kernels_acts part = kernels_acts_part(acts, row, count);
 		float *out = y + row * p->y_stride;
 		if (varies)
 			variant_matmul(

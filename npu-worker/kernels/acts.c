@@ -70,3 +70,26 @@ void kernels_acts_init(struct kernels_acts *acts, enum kernels_family family, ui
 	at += round_up(groups * sizeof(float));
 	acts->sum = (int32_t *)(void *)at;
 }
+
+struct kernels_acts kernels_acts_part(const struct kernels_acts *acts, uint32_t first,
+				      uint32_t count)
+{
+	size_t groups = group_count(acts->cols);
+	struct kernels_acts part = *acts;
+	part.rows = count;
+	part.x += first * acts->x_stride;
+	if (acts->b16) {
+		part.x = acts->b16 + (size_t)first * acts->cols;
+		part.x_stride = acts->cols;
+	}
+	if (acts->family == KERNELS_F32)
+		return part;
+	if (acts->q16)
+		part.q16 += first * groups * KERNELS_GROUP;
+	if (acts->q8)
+		part.q8 += first * groups * KERNELS_GROUP;
+	part.dx += first * groups;
+	part.sx += first * groups;
+	part.sum += first * groups * 2;
+	return part;
+}

@@ -187,8 +187,8 @@ static void forms_agree(void **state)
 			c.job.scale *= 300.0f;
 		float *wanted = attend(&c, &kernels_scalar);
 		bool runs;
-		for (size_t f = 0; kernels_form(f, &runs); f++) {
-			const struct kernels *form = kernels_form(f, &runs);
+		for (size_t f = 0; test_form(f, &runs); f++) {
+			const struct kernels *form = test_form(f, &runs);
 			if (!runs)
 				continue;
 			float *out = attend(&c, form);
@@ -214,8 +214,8 @@ static void chunk_is_one_by_one(void **state)
 	(void)state;
 	uint64_t random = test_seed("chunk_is_one_by_one");
 	bool runs;
-	for (size_t f = 0; kernels_form(f, &runs); f++) {
-		const struct kernels *form = kernels_form(f, &runs);
+	for (size_t f = 0; test_form(f, &runs); f++) {
+		const struct kernels *form = test_form(f, &runs);
 		for (int round = 0; runs && round < 20; round++) {
 			struct kernels_attention shape = random_shape(&random);
 			struct context c;

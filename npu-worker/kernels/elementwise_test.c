@@ -80,12 +80,12 @@ static void forms_agree(void **state)
 		fill(y, n, round % 4 == 3, &random);
 		memcpy(wanted, x, sizeof x);
 		run(&kernels_scalar, which, wanted, y, n);
-		for (size_t f = 0; kernels_form(f, &runs); f++) {
+		for (size_t f = 0; test_form(f, &runs); f++) {
 			if (!runs)
 				continue;
 			memcpy(got, x, sizeof x);
-			const char *what = run(kernels_form(f, &runs), which, got, y, n);
-			expect_same(kernels_form(f, &runs), what, got, wanted, n);
+			const char *what = run(test_form(f, &runs), which, got, y, n);
+			expect_same(test_form(f, &runs), what, got, wanted, n);
 		}
 	}
 }
@@ -104,13 +104,12 @@ static void all_floats(void **state)
 		for (int which = 6; which < OPERATIONS; which++) {
 			memcpy(wanted, x, sizeof x);
 			run(&kernels_scalar, which, wanted, one, 256);
-			for (size_t f = 0; kernels_form(f, &runs); f++) {
+			for (size_t f = 0; test_form(f, &runs); f++) {
 				if (!runs)
 					continue;
 				memcpy(got, x, sizeof x);
-				const char *what =
-					run(kernels_form(f, &runs), which, got, one, 256);
-				expect_same(kernels_form(f, &runs), what, got, wanted, 256);
+				const char *what = run(test_form(f, &runs), which, got, one, 256);
+				expect_same(test_form(f, &runs), what, got, wanted, 256);
 			}
 		}
 	}
@@ -161,7 +160,7 @@ static void halves(void **state)
 		assert_true(nan == (isnan(x) != 0));
 		assert_int_equal(f16_from_f32(x), nan ? h | 0x200 : h);
 	}
-	for (size_t f = 0; kernels_form(f, &runs); f++) {
+	for (size_t f = 0; test_form(f, &runs); f++) {
 		uint64_t random = test_seed("halves");
 		for (int i = 0; runs && i < 3000; i++) {
 			float k[16], v[16];
@@ -174,7 +173,7 @@ static void halves(void **state)
 			for (int j = 0; j < 2; j++) {
 				struct kernels_kv_place to = {KERNELS_KV_F16, 16, k_tile[j],
 							      v_tile[j], 5};
-				(j ? kernels_form(f, &runs) : &kernels_scalar)->kv_write(&to, k, v);
+				(j ? test_form(f, &runs) : &kernels_scalar)->kv_write(&to, k, v);
 			}
 			for (int j = 0; j < 16; j++)
 				assert_int_equal(k_tile[0][j * 64 + 5], k_tile[1][j * 64 + 5]);
@@ -187,13 +186,13 @@ static void finite_or_not(void **state)
 {
 	(void)state;
 	bool runs;
-	for (size_t f = 0; kernels_form(f, &runs); f++) {
+	for (size_t f = 0; test_form(f, &runs); f++) {
 		for (uint32_t n = 1; runs && n < 70; n++) {
 			float x[70] = {0};
 			x[0] = 0x1.fffffep127f;
-			assert_true(kernels_form(f, &runs)->finite(x, n));
+			assert_true(test_form(f, &runs)->finite(x, n));
 			x[n - 1] = n % 2 ? INFINITY : NAN;
-			assert_false(kernels_form(f, &runs)->finite(x, n));
+			assert_false(test_form(f, &runs)->finite(x, n));
 		}
 	}
 }

@@ -77,6 +77,10 @@ size_t kernels_acts_bytes(enum kernels_family family, uint32_t rows, uint32_t co
  * may be laid out again. */
 void kernels_acts_init(struct kernels_acts *acts, enum kernels_family family, uint32_t rows,
 		       uint32_t cols, void *memory);
+/* Rows [first, first + count) of acts that quantise() has filled, for a product of these alone. In
+ * B16 x is what it filled. */
+struct kernels_acts kernels_acts_part(const struct kernels_acts *acts, uint32_t first,
+				      uint32_t count);
 
 /* I8: codes of -127..127 and one float32 step for each key and each value vector. */
 enum kernels_kv { KERNELS_KV_F16, KERNELS_KV_F32, KERNELS_KV_I8 };
@@ -85,8 +89,8 @@ struct kernels_attention; /* attention.h */
 struct kernels_kv_place;
 
 struct kernels {
-	const char
-		*name; /* "scalar", "avx2", "avx512", "avx2-plain", "avx512-plain" (without VNNI) */
+	const char *name; /* "scalar", "avx2", "avx512", "amx", "avx2-plain", "avx512-plain"
+			     (without VNNI) */
 
 	/* Fills rows [first, last) of acts from acts->x. false if one of them holds a NaN or an
 	 * infinity: that group's dx is then NaN and so is every product with it. A no-op but for
@@ -117,8 +121,10 @@ struct kernels {
 	bool (*finite)(const float *x, uint32_t n);
 };
 
-/* "auto": the best this CPU has; else "avx512" (with or without VNNI), "avx2" (with FMA and F16C),
- * "scalar". SVC_BAD_CONFIG for an unknown name and for one this CPU lacks, naming what it lacks and
- * what can be chosen. */
+/* "auto": the best this machine has; else "amx", "avx512" (with or without VNNI), "avx2" (with FMA
+ * and F16C), "scalar". SVC_BAD_CONFIG for an unknown name and for one this machine lacks, naming
+ * what it lacks and what can be chosen; and for one that computes other numbers than the scalar
+ * form in a small product that is tried first: auto then takes the next. Before threads are made
+ * that compute: it may have to ask the operating system for their registers. */
 SVC_CHECKED enum svc_code kernels_select(const char *name, const struct kernels **ret_kernels,
 					 struct svc_err *err);

@@ -271,8 +271,8 @@ static void compare_forms(struct product *p, const char *what)
 	float *wanted = test_memory(count * sizeof *wanted);
 	memcpy(wanted, p->y, count * sizeof *wanted);
 	bool runs;
-	for (size_t f = 0; kernels_form(f, &runs); f++) {
-		const struct kernels *form = kernels_form(f, &runs);
+	for (size_t f = 0; test_form(f, &runs); f++) {
+		const struct kernels *form = test_form(f, &runs);
 		if (!runs)
 			continue;
 		memset(p->memory, 0xa5,
@@ -324,8 +324,8 @@ static void batch_is_one_by_one(void **state)
 	uint64_t random = test_seed("batch_is_one_by_one");
 	const uint32_t rows = 48, cols = 512, tokens = 19;
 	bool runs;
-	for (size_t f = 0; kernels_form(f, &runs); f++) {
-		const struct kernels *form = kernels_form(f, &runs);
+	for (size_t f = 0; test_form(f, &runs); f++) {
+		const struct kernels *form = test_form(f, &runs);
 		for (uint32_t i = 0; runs && i < TEST_TYPE_COUNT * 3; i++) {
 			uint8_t *tensor =
 				test_tensor(TEST_TYPES[i / 3], rows, cols, false, &random);
