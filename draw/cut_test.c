@@ -244,6 +244,8 @@ static void isa_names(void **state)
 	assert_int_equal(isa, DRAW_ISA_SCALAR);
 	assert_true(draw_isa_parse("avx512", &isa));
 	assert_int_equal(isa, DRAW_ISA_AVX512);
+	assert_true(draw_isa_parse("amx", &isa));
+	assert_int_equal(isa, DRAW_ISA_AVX512);
 	assert_true(draw_isa_parse("auto", &isa));
 	assert_int_equal(isa, DRAW_ISA_AUTO);
 }

@@ -33,10 +33,17 @@ const struct draw_kernels *draw_kernels_get(enum draw_isa isa)
 
 bool draw_isa_parse(const char *name, enum draw_isa *ret_isa)
 {
-	static const char *const names[] = {"auto", "scalar", "avx2", "avx512"};
+	static const struct {
+		const char *name;
+		enum draw_isa isa;
+	} names[] = {{"auto", DRAW_ISA_AUTO},
+		     {"scalar", DRAW_ISA_SCALAR},
+		     {"avx2", DRAW_ISA_AVX2},
+		     {"avx512", DRAW_ISA_AVX512},
+		     {"amx", DRAW_ISA_AVX512}};
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		if (strcmp(name, names[i]) == 0) {
-			*ret_isa = (enum draw_isa)i;
+		if (strcmp(name, names[i].name) == 0) {
+			*ret_isa = names[i].isa;
 			return true;
 		}
 	return false;

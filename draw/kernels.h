@@ -42,7 +42,8 @@ struct draw_kernels {
 /* The kernels of an instruction set; AUTO: the best that this CPU has. NULL: this CPU doesn't have
  * it. */
 const struct draw_kernels *draw_kernels_get(enum draw_isa isa);
-/* "auto", "scalar", "avx2", "avx512"; false: no such name. */
+/* "auto", "scalar", "avx2", "avx512", and "amx", which is the same here: draws have no products;
+ * false: no such name. */
 bool draw_isa_parse(const char *name, enum draw_isa *ret_isa);
 
 extern const struct draw_kernels draw_kernels_scalar, draw_kernels_avx2, draw_kernels_avx512;

@@ -16,7 +16,7 @@
 #define VOCAB_WAIT_S 120
 
 static const struct opt sampler_options[] = {
-	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512",
+	{"isa", OPT_CHOICE, "auto", 0, 0, "auto|scalar|avx2|avx512|amx",
 	 "instruction set; all give the same bits"},
 	{"tape", OPT_STRING, "", 0, 0, NULL,
 	 "append every draw to this file, with the hash of its logits, for lockstep verify tape"},

@@ -26,3 +26,15 @@ const struct kernels *test_form(size_t index, bool *ret_runs)
 	*ret_runs = runs_avx2;
 	return &tiles;
 }
+
+void test_print_forms(void)
+{
+	bool runs;
+	printf("forms:");
+	for (size_t f = 0; test_form(f, &runs); f++) {
+		const struct kernels *form = test_form(f, &runs);
+		if (runs)
+			printf(" %s", form->name);
+	}
+	printf("\n");
+}

@@ -350,13 +350,77 @@ static void batch_is_one_by_one(void **state)
 	}
 }
 
+/* Batches around the counts of tokens where a form goes over to other code, and columns around
+ * those. */
+static void forms_agree_in_batches(void **state)
+{
+	(void)state;
+	static const uint32_t counts[] = {7, 8, 9, 15, 16, 17, 23, 24, 31, 40, 63, 64, 65, 72, 100};
+	uint64_t random = test_seed("forms_agree_in_batches");
+	for (uint32_t i = 0; i < TEST_TYPE_COUNT * 2; i++) {
+		uint32_t type = TEST_TYPES[i / 2], unit = layout_info(type)->columns;
+		for (uint32_t j = 0; !layout_is_float(type) && j < sizeof counts / sizeof *counts;
+		     j++) {
+			uint32_t cols = unit * (1 + test_below(&random, unit == 256 ? 2 : 10));
+			uint32_t rows = 1 + test_below(&random, 20);
+			uint8_t *tensor = test_tensor(type, rows, cols, j % 3 == 0, &random);
+			struct product p;
+			product_setup(&p, i % 2 ? KERNELS_A8 : KERNELS_A16,
+				      test_matrix(type, rows, cols, tensor), counts[j]);
+			fill_acts(&p, NORMAL, &random);
+			compare_forms(&p, type_name(type));
+			free((void *)(uintptr_t)p.w.data);
+			free(tensor);
+			product_free(&p);
+		}
+	}
+}
+
+/* The largest sums that there are, of both signs: every code the least or the greatest, every
+ * activation too. */
+static void forms_agree_at_the_ends(void **state)
+{
+	(void)state;
+	uint64_t random = test_seed("forms_agree_at_the_ends");
+	const uint32_t rows = 19, cols = 512, tokens = 18;
+	for (uint32_t i = 0; i < TEST_TYPE_COUNT * 2 * 4; i++) {
+		uint32_t type = TEST_TYPES[i / 8];
+		if (layout_is_float(type))
+			continue;
+		uint8_t *tensor = test_tensor(type, rows, cols, false, &random);
+		struct kernels_matrix w = test_matrix(type, rows, cols, tensor);
+		/* packed, so that Q8_0's scales are apart from its codes */
+		size_t bytes = kernels_packed_bytes(type, rows, cols);
+		for (size_t at = 0; at < bytes; at += layout_info(type)->block_bytes) {
+			uint8_t *block = (uint8_t *)(uintptr_t)w.data + at;
+			if (type == GGUF_TENSOR_Q8_0)
+				memset(((struct block_q8_0 *)(void *)block)->bytes,
+				       i % 2 ? 0x80 : 0x7f, 8 * 16 * 4);
+			else if (type == GGUF_TENSOR_Q4_0)
+				memset(((struct block_q4_0 *)(void *)block)->nibbles,
+				       i % 2 ? 0x00 : 0xff, 4 * 16 * 4);
+		}
+		struct product p;
+		product_setup(&p, i / 4 % 2 ? KERNELS_A8 : KERNELS_A16, w, tokens);
+		for (size_t j = 0; j < tokens * p.acts.x_stride; j++)
+			p.x[j] = i / 2 % 2 ? -1.0f : 1.0f;
+		compare_forms(&p, type_name(type));
+		free((void *)(uintptr_t)w.data);
+		free(tensor);
+		product_free(&p);
+	}
+}
+
 int main(void)
 {
+	test_print_forms();
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(packing),
 		cmocka_unit_test(scalar_against_double),
 		cmocka_unit_test(quantisation),
 		cmocka_unit_test(forms_agree),
+		cmocka_unit_test(forms_agree_in_batches),
+		cmocka_unit_test(forms_agree_at_the_ends),
 		cmocka_unit_test(batch_is_one_by_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -71,9 +71,19 @@ static unsigned saved_state(void)
 /* Of EAX in leaf 7.1, and of EDX in leaf 7.0; the compilers disagree on the names. */
 enum { AVX_VNNI_BIT = 1 << 4, AMX_TILE_BIT = 1 << 24, AMX_INT8_BIT = 1 << 25 };
 
+/* Tiles of 16 rows of 64 bytes. Some virtual machines show tiles in leaf 7 and have none. */
+static bool has_tile_palette(void)
+{
+	enum { TILES_LEAF = 0x1d };
+	unsigned palettes, a, b, c, d;
+	return __get_cpuid_count(TILES_LEAF, 0, &palettes, &b, &c, &d) && palettes >= 1 &&
+	       __get_cpuid_count(TILES_LEAF, 1, &a, &b, &c, &d) && (b & 0xffff) == 64 &&
+	       b >> 16 >= 8 && (c & 0xffff) == 16;
+}
+
 static unsigned cpu_features(void)
 {
-	unsigned a, b, c, d, more = 0, found = 0;
+	unsigned a, b, c, d, found = 0;
 	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
 		return 0;
 	unsigned saved = saved_state();
@@ -81,11 +91,11 @@ static unsigned cpu_features(void)
 		return 0;
 	found |= c & bit_FMA ? HAVE_FMA : 0;
 	found |= c & bit_F16C ? HAVE_F16C : 0;
-	if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
-	    __get_cpuid_count(7, 1, &more, &a, &a, &a))
-		found |= more & AVX_VNNI_BIT ? HAVE_AVXVNNI : 0;
 	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
 		return found;
+	unsigned more = 0, none;
+	if (a >= 1 && __get_cpuid_count(7, 1, &more, &none, &none, &none))
+		found |= more & AVX_VNNI_BIT ? HAVE_AVXVNNI : 0;
 	found |= b & bit_AVX2 ? HAVE_AVX2 : 0;
 	if ((saved & SAVES_AVX512) != SAVES_AVX512)
 		return found;
@@ -96,7 +106,7 @@ static unsigned cpu_features(void)
 	found |= c & bit_AVX512VNNI ? HAVE_AVX512VNNI : 0;
 	if ((saved & SAVES_TILES) != SAVES_TILES)
 		return found;
-	found |= d & AMX_TILE_BIT ? HAVE_AMX_TILE : 0;
+	found |= d & AMX_TILE_BIT && has_tile_palette() ? HAVE_AMX_TILE : 0;
 	found |= d & AMX_INT8_BIT ? HAVE_AMX_INT8 : 0;
 	return found;
 }

@@ -12,6 +12,8 @@
 /* As kernels_form; and last "tiles-model", the AMX form's products on a software model of the
  * instructions (form_tiles_test.c). */
 const struct kernels *test_form(size_t index, bool *ret_runs);
+/* "forms: " and the names of those that run here; tests/emulated/run looks for it. */
+void test_print_forms(void);
 
 static const uint32_t TEST_TYPES[] = {GGUF_TENSOR_F32,	GGUF_TENSOR_F16,  GGUF_TENSOR_BF16,
 				      GGUF_TENSOR_Q4_0, GGUF_TENSOR_Q4_1, GGUF_TENSOR_Q5_0,

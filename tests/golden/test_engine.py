@@ -27,7 +27,7 @@ def model_path(name):
 def isas():
     """What this CPU runs; scalar and auto at least."""
     flags = open("/proc/cpuinfo").read()
-    wanted = [("scalar", "fpu"), ("avx2", " avx2 "), ("avx512", " avx512dq ")]
+    wanted = [("scalar", "fpu"), ("avx2", " avx2 "), ("avx512", " avx512dq "), ("amx", " amx_int8 ")]
     return [isa for isa, flag in wanted if flag in flags]
 
 

@@ -163,7 +163,7 @@ def capture(tmp_path_factory):
 
 def isas():
     flags = open("/proc/cpuinfo").read()
-    return [isa for isa, flag in [("avx2", " avx2 "), ("avx512", " avx512dq ")] if flag in flags] + ["scalar"]
+    return [isa for isa, flag in [("avx2", " avx2 "), ("avx512", " avx512dq "), ("amx", " amx_int8 ")] if flag in flags] + ["scalar"]
 
 
 VARIATIONS = [[], ["--chunk", 1, "--threads", 1], ["--chunk", 512, "--answer-chunk", 33], ["--neighbours", 7],

@@ -123,10 +123,10 @@ def test_threads(plain, base, threads):
 def instruction_sets():
     """All that this CPU runs."""
     flags = set(pathlib.Path("/proc/cpuinfo").read_text().split())
-    return ["scalar"] + [isa for isa, flag in (("avx2", "avx2"), ("avx512", "avx512vl")) if flag in flags]
+    return ["scalar"] + [isa for isa, flag in (("avx2", "avx2"), ("avx512", "avx512vl"), ("amx", "amx_int8")) if flag in flags]
 
 
-@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", ["scalar", "avx2", "avx512", "amx"])
 def test_instruction_sets(plain, base, isa):
     if isa not in instruction_sets():
         pytest.skip(f"this CPU has no {isa}")
