@@ -81,6 +81,24 @@ static bool has_tile_palette(void)
 	       b >> 16 >= 8 && (c & 0xffff) == 16;
 }
 
+/* Of leaf 7.0: what needs more registers than AVX. */
+static unsigned large_features(unsigned saved, unsigned b, unsigned c, unsigned d)
+{
+	unsigned found = 0;
+	if ((saved & SAVES_AVX512) != SAVES_AVX512)
+		return found;
+	found |= b & bit_AVX512F ? HAVE_AVX512F : 0;
+	found |= b & bit_AVX512BW ? HAVE_AVX512BW : 0;
+	found |= b & bit_AVX512VL ? HAVE_AVX512VL : 0;
+	found |= b & bit_AVX512DQ ? HAVE_AVX512DQ : 0;
+	found |= c & bit_AVX512VNNI ? HAVE_AVX512VNNI : 0;
+	if ((saved & SAVES_TILES) != SAVES_TILES)
+		return found;
+	found |= d & AMX_TILE_BIT && has_tile_palette() ? HAVE_AMX_TILE : 0;
+	found |= d & AMX_INT8_BIT ? HAVE_AMX_INT8 : 0;
+	return found;
+}
+
 static unsigned cpu_features(void)
 {
 	unsigned a, b, c, d, found = 0;
@@ -97,18 +115,7 @@ static unsigned cpu_features(void)
 	if (a >= 1 && __get_cpuid_count(7, 1, &more, &none, &none, &none))
 		found |= more & AVX_VNNI_BIT ? HAVE_AVXVNNI : 0;
 	found |= b & bit_AVX2 ? HAVE_AVX2 : 0;
-	if ((saved & SAVES_AVX512) != SAVES_AVX512)
-		return found;
-	found |= b & bit_AVX512F ? HAVE_AVX512F : 0;
-	found |= b & bit_AVX512BW ? HAVE_AVX512BW : 0;
-	found |= b & bit_AVX512VL ? HAVE_AVX512VL : 0;
-	found |= b & bit_AVX512DQ ? HAVE_AVX512DQ : 0;
-	found |= c & bit_AVX512VNNI ? HAVE_AVX512VNNI : 0;
-	if ((saved & SAVES_TILES) != SAVES_TILES)
-		return found;
-	found |= d & AMX_TILE_BIT && has_tile_palette() ? HAVE_AMX_TILE : 0;
-	found |= d & AMX_INT8_BIT ? HAVE_AMX_INT8 : 0;
-	return found;
+	return found | large_features(saved, b, c, d);
 }
 
 /* Linux gives a process' threads tiles only on demand, as their state is large; for good, and for
