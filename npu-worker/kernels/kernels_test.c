@@ -376,36 +376,39 @@ static void forms_agree_in_batches(void **state)
 	}
 }
 
-/* The largest sums that there are, of both signs: every code the least or the greatest, every
- * activation too. */
+/* Every code of a packed matrix the least or the greatest. */
+static void set_codes(const struct kernels_matrix *w, bool least)
+{
+	size_t bytes = kernels_packed_bytes(w->type, w->rows, w->cols);
+	uint8_t *packed = (uint8_t *)(uintptr_t)w->data;
+	for (size_t at = 0; at < bytes; at += layout_info(w->type)->block_bytes) {
+		void *block = packed + at;
+		if (w->type == GGUF_TENSOR_Q8_0)
+			memset(((struct block_q8_0 *)block)->bytes, least ? 0x80 : 0x7f,
+			       sizeof(int8_t[8][16][4]));
+		else
+			memset(((struct block_q4_0 *)block)->nibbles, least ? 0x00 : 0xff,
+			       sizeof(uint8_t[4][16][4]));
+	}
+}
+
+/* The largest sums that there are, of both signs: codes and activations at their ends. */
 static void forms_agree_at_the_ends(void **state)
 {
 	(void)state;
+	static const uint32_t types[] = {GGUF_TENSOR_Q8_0, GGUF_TENSOR_Q4_0};
 	uint64_t random = test_seed("forms_agree_at_the_ends");
 	const uint32_t rows = 19, cols = 512, tokens = 18;
-	for (uint32_t i = 0; i < TEST_TYPE_COUNT * 2 * 4; i++) {
-		uint32_t type = TEST_TYPES[i / 8];
-		if (layout_is_float(type))
-			continue;
-		uint8_t *tensor = test_tensor(type, rows, cols, false, &random);
-		struct kernels_matrix w = test_matrix(type, rows, cols, tensor);
-		/* packed, so that Q8_0's scales are apart from its codes */
-		size_t bytes = kernels_packed_bytes(type, rows, cols);
-		for (size_t at = 0; at < bytes; at += layout_info(type)->block_bytes) {
-			uint8_t *block = (uint8_t *)(uintptr_t)w.data + at;
-			if (type == GGUF_TENSOR_Q8_0)
-				memset(((struct block_q8_0 *)(void *)block)->bytes,
-				       i % 2 ? 0x80 : 0x7f, 8 * 16 * 4);
-			else if (type == GGUF_TENSOR_Q4_0)
-				memset(((struct block_q4_0 *)(void *)block)->nibbles,
-				       i % 2 ? 0x00 : 0xff, 4 * 16 * 4);
-		}
+	for (uint32_t i = 0; i < 16; i++) {
+		uint8_t *tensor = test_tensor(types[i / 8], rows, cols, false, &random);
 		struct product p;
-		product_setup(&p, i / 4 % 2 ? KERNELS_A8 : KERNELS_A16, w, tokens);
+		product_setup(&p, i / 4 % 2 ? KERNELS_A8 : KERNELS_A16,
+			      test_matrix(types[i / 8], rows, cols, tensor), tokens);
+		set_codes(&p.w, i % 2);
 		for (size_t j = 0; j < tokens * p.acts.x_stride; j++)
 			p.x[j] = i / 2 % 2 ? -1.0f : 1.0f;
-		compare_forms(&p, type_name(type));
-		free((void *)(uintptr_t)w.data);
+		compare_forms(&p, type_name(p.w.type));
+		free((void *)(uintptr_t)p.w.data);
 		free(tensor);
 		product_free(&p);
 	}
