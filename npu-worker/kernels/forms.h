@@ -12,7 +12,7 @@ void kernels_amx_matmul(const struct kernels_matrix *w, const struct kernels_act
 const struct kernels *kernels_form(size_t index, bool *ret_runs);
 
 /* Whether a form, which must be one that runs here, gives the scalar one's bits in products of both
- * kinds of rounded activations; one that does not is never chosen. In 1 ms and without memory:
+ * kinds of rounded activations; one that does not is never chosen. In 3 ms and without memory:
  * enough of a product that every instruction of its loops works on numbers of all sizes. */
 bool kernels_proven(const struct kernels *form);
 

@@ -73,12 +73,20 @@ static bool same_product(const struct kernels *form, uint32_t type, enum kernels
 
 bool kernels_proven(const struct kernels *form)
 {
-	static const uint32_t types[] = {GGUF_TENSOR_Q4_1, GGUF_TENSOR_Q8_0, GGUF_TENSOR_Q6_K};
+	/* with offsets and without, with signed codes, and with two scales in a group */
+	static const struct {
+		uint32_t type;
+		enum kernels_family family;
+	} products[] = {
+		{GGUF_TENSOR_Q4_1, KERNELS_A16},
+		{GGUF_TENSOR_Q4_1, KERNELS_A8},
+		{GGUF_TENSOR_Q6_K, KERNELS_A16},
+		{GGUF_TENSOR_Q8_0, KERNELS_A16},
+	};
 	if (form == &kernels_scalar)
 		return true;
-	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
-		if (!same_product(form, types[i], KERNELS_A16) ||
-		    !same_product(form, types[i], KERNELS_A8))
+	for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+		if (!same_product(form, products[i].type, products[i].family))
 			return false;
 	}
 	return true;
