@@ -15,6 +15,7 @@ import page
 import stalls
 from servers import BIN, FILES, REPO, Lockstep, Peer
 
+OUT = REPO / "out/bench"
 MODELS = pathlib.Path(os.environ.get("LOCKSTEP_MODELS", pathlib.Path.home() / ".cache/lockstep/models"))
 
 
@@ -77,6 +78,10 @@ class Results:
         self.cells.setdefault((model, scenario), {}).setdefault(server, []).extend(values)
         print(f"{model:8} {server:10} {scenario:48} {statistics.median(values):9.3f}", flush=True)
 
+    def resume(self, rows):
+        for row in rows:
+            self.cells[row.pop("model"), row.pop("what")] = row
+
     def ordered(self):
         order = list(SCENARIOS)
         return dict(sorted(self.cells.items(), key=lambda item: (list(FILES).index(item[0][0]), order.index(item[0][1]))))
@@ -102,13 +107,13 @@ def bench_scenarios(options, model, results, kind, slots):
         if slots == 8:
             results.add(model, "start to ready", server.name, [server.start_s])
         for name, scenario in SCENARIOS.items():
-            if scenario.load and scenario.slots == slots and options.wants(name):
+            if scenario.load and scenario.slots == slots and scenario.load[1] <= options.prompts and options.wants(name):
                 # Long prompts take long and vary little.
                 runs = options.runs if scenario.load[1] < 2000 else 1
                 results.add(model, name, server.name, measure(server, scenario.load, scenario.figure, runs))
         if slots == 8:
             results.add(model, "memory (PSS)", server.name, [server.pss_mib()])
-            if options.wants(STALLS):
+            if options.wants(STALLS) and options.prompts >= 8000:
                 quiet, loaded, _ = stalls.measure(server.port, 8000)
                 results.add(model, STALLS, server.name, [loaded / quiet])
 
@@ -149,11 +154,10 @@ def bench_round(options, model, turn, results):
 def publish(options, results, rounds, load):
     """What there is so far: a run takes long, and what it has shown stays if it is ended early."""
     ordered = results.ordered()
-    out = REPO / "out/bench"
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "results.json").write_text(json.dumps([{"model": m, "what": s, **c} for (m, s), c in ordered.items()], indent=1))
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / "results.json").write_text(json.dumps([{"model": m, "what": s, **c} for (m, s), c in ordered.items()], indent=1))
     text = page.page(ordered, SCENARIOS, options, rounds, load)
-    for folder in [out] + [REPO / "docs"] * options.write:
+    for folder in [OUT] + [REPO / "docs"] * options.write:
         (folder / "benchmarks.md").write_text(text)
         page.bars(ordered, SCENARIOS, folder / "benchmarks.svg")
         page.curve(ordered, FIRST, folder / "benchmarks-first-token.svg", "seconds to the first token, over the prompt's tokens")
@@ -169,10 +173,14 @@ def main():
     parser.add_argument("--port", type=int, default=18960)
     parser.add_argument("--models", default=",".join(FILES))
     parser.add_argument("--only", default="", help="scenarios whose name has this in it")
+    parser.add_argument("--prompts", type=int, default=8000, help="no scenario with longer prompts")
+    parser.add_argument("--resume", action="store_true", help="add to what the last run left in out/bench")
     parser.add_argument("--write", action="store_true", help="docs/benchmarks.md and its plots")
     options = parser.parse_args()
     options.wants = lambda name: options.only in name
     load, results = os.getloadavg()[2], Results()
+    if options.resume:
+        results.resume(json.loads((OUT / "results.json").read_text()))
     for turn in range(options.rounds):
         for model in options.models.split(","):
             bench_round(options, model, turn, results)
