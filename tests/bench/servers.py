@@ -29,6 +29,9 @@ class Server:
     def wait(self, path):
         began = time.monotonic()
         while time.monotonic() - began < READY_SECONDS:
+            if any(process.poll() is not None for process in self.processes):
+                self.stop()
+                raise SystemExit(f"a process of {self.name} has ended; is port {self.port} free?")
             try:
                 if urllib.request.urlopen(self.url + path, timeout=2).status == 200:
                     return
