@@ -126,7 +126,8 @@ def page(results, scenarios, options, rounds, load):
 
 `tests/bench/run --peer --write` made this page on {datetime.date.today()}, at revision {revision()}: {cpu_name()}, {options.threads} threads, load average
 before it {load:.1f}. Both servers in turn, through HTTP, {rounds} rounds of {options.runs} runs; the same model file, threads, client and
-room for {ROOM} tokens of context. Machines of this kind are shared, so only the ratios within one run say something. The figures are as they
+room for {ROOM} tokens of context. A model's rows are of one run; another model's may be of the next, on the same machine, with fewer scenarios (`--resume`,
+`--prompts`). Machines of this kind are shared, so only the ratios within one run say something. The figures are as they
 came out, also where they fall short ("there": no).
 
 {table(results, scenarios)}
