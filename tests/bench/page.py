@@ -1,5 +1,6 @@
 """The table, the plots and the page, from {(model, scenario): {server: [values]}}."""
 
+import collections
 import datetime
 import os
 import pathlib
@@ -78,7 +79,8 @@ def bars(results, scenarios, path):
 
 def curve(results, names, path, title):
     """Figure over prompt length: a panel for each model, a line for each server. names: {length: scenario}."""
-    models = list(dict.fromkeys(model for model, name in results if name in names.values()))
+    lengths = collections.Counter(model for model, name in results if name in names.values())
+    models = [model for model, count in lengths.items() if count > 1]  # a point alone is no curve
     if not models:
         return
     width, height, gap = 280, 220, 60
