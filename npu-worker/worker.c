@@ -254,7 +254,7 @@ static enum svc_code allocate(struct worker *worker, struct svc_err *err)
 		worker->sequences[i].pages =
 			worker->page_tables + (size_t)i * worker->pages_per_sequence;
 	worker->scratch_pages = worker->page_tables + (size_t)n * worker->pages_per_sequence;
-	return ahead_open(worker, err);
+	return SVC_OK;
 }
 
 static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct svc_err *err)
@@ -313,6 +313,9 @@ static enum svc_code start(struct svc *svc, struct svc_err *err)
 		code = weights_lock(&worker->weights, err);
 	if (code == SVC_OK)
 		code = open_engine(worker, threads, err);
+	/* After the engine, who says best what an instruction set lacks here. */
+	if (code == SVC_OK)
+		code = ahead_open(worker, err);
 	if (code == SVC_OK)
 		code = npu_open(worker, err);
 	if (code == SVC_OK)
