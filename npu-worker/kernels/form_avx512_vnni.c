@@ -8,7 +8,7 @@
 
 #define FORM(form_name, product)                                                                  \
 	{                                                                                         \
-		.name = form_name, .quantise = quantise, .matmul = product,                       \
+		.name = (form_name), .quantise = quantise, .matmul = (product),                   \
 		.attention = attention, .kv_write = kv_write, .rms_norm = rms_norm, .rope = rope, \
 		.add = add, .scale = scale, .softcap = softcap, .silu_mul = silu_mul,             \
 		.gelu_mul = gelu_mul, .finite = all_finite,                                       \
