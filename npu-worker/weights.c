@@ -95,7 +95,6 @@ static enum svc_code pack(const struct source *source, const struct gguf *gguf,
 	enum svc_code code = seg_create(&place, WEIGHTS_OFFSET + plan->total_bytes, &seg, err);
 	if (code != SVC_OK)
 		return code;
-	madvise(seg.base, seg.bytes, MADV_HUGEPAGE);
 	code = pool_open(threads, &pool, err);
 	if (code == SVC_OK) {
 		struct region_job job = {gguf,

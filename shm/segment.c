@@ -13,8 +13,13 @@
 
 #include "shm/cgroup.h"
 
-static enum svc_code reserve(int fd, const struct seg_place *place, size_t bytes,
-			     struct svc_err *err)
+#define HUGE_PAGE ((size_t)2 << 20)
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1 */
+#endif
+
+static enum svc_code check_room(int fd, const struct seg_place *place, size_t bytes,
+				struct svc_err *err)
 {
 	struct statvfs fs;
 	if (fstatvfs(fd, &fs) != 0)
@@ -36,6 +41,12 @@ static enum svc_code reserve(int fd, const struct seg_place *place, size_t bytes
 				" MiB left; raise the memory limit or use a smaller --ctx, "
 				"--kv-tokens or --slots",
 				place->name, (bytes >> 20) + 1, room >> 20);
+	return SVC_OK;
+}
+
+static enum svc_code reserve(int fd, const struct seg_place *place, size_t bytes,
+			     struct svc_err *err)
+{
 	int failed = posix_fallocate(fd, 0, (off_t)bytes);
 	if (failed) {
 		errno = failed;
@@ -65,6 +76,44 @@ static enum svc_code open_unnamed(const struct seg_place *place, int *ret_fd, st
 	return SVC_OK;
 }
 
+/* A file's huge pages are used as such only at addresses of their alignment. */
+static void *map(int fd, size_t bytes, bool writable)
+{
+	int protection = PROT_READ | (writable ? PROT_WRITE : 0);
+	bytes = (bytes + 4095) & ~(size_t)4095;
+	if (bytes < HUGE_PAGE)
+		return mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+	char *room = mmap(NULL, bytes + HUGE_PAGE, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (room == MAP_FAILED)
+		return MAP_FAILED;
+	size_t before = -(uintptr_t)room & (HUGE_PAGE - 1);
+	void *base = mmap(room + before, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+	if (base == MAP_FAILED) {
+		munmap(room, bytes + HUGE_PAGE);
+		return MAP_FAILED;
+	}
+	if (before)
+		munmap(room, before);
+	munmap(room + before + bytes, HUGE_PAGE - before);
+	return base;
+}
+
+/* What a step reads from end to end comes in huge pages where the system has them: with small ones
+ * much of its time goes into finding them. Asked for while the file is a hole, but for the one page
+ * that each needs to begin with (written, not touched: there may be no room). MADV_HUGEPAGE would
+ * want a tmpfs that is mounted for it. */
+static void want_huge_pages(enum seg_kind kind, int fd, void *base, size_t bytes)
+{
+	static const char zero;
+	if (kind != SEG_WEIGHTS && kind != SEG_PAGES && kind != SEG_LOGITS)
+		return;
+	for (size_t at = 0; at + HUGE_PAGE <= bytes; at += HUGE_PAGE)
+		if (pwrite(fd, &zero, 1, (off_t)at) != 1)
+			return;
+	madvise(base, bytes, MADV_COLLAPSE);
+}
+
 enum svc_code seg_create(const struct seg_place *place, size_t bytes, struct segment *ret_seg,
 			 struct svc_err *err)
 {
@@ -74,13 +123,19 @@ enum svc_code seg_create(const struct seg_place *place, size_t bytes, struct seg
 	enum svc_code code = open_unnamed(place, &fd, err);
 	if (code != SVC_OK)
 		return code;
-	code = reserve(fd, place, bytes, err);
-	if (code == SVC_OK)
-		base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	code = check_room(fd, place, bytes, err);
+	if (code == SVC_OK && ftruncate(fd, (off_t)bytes) == 0)
+		base = map(fd, bytes, true);
 	if (code == SVC_OK && base == MAP_FAILED)
 		code = svc_fail_errno(err, __func__, "segment %s: cannot map %zu MiB", place->name,
 				      (bytes >> 20) + 1);
+	if (code == SVC_OK) {
+		want_huge_pages(place->kind, fd, base, bytes);
+		code = reserve(fd, place, bytes, err);
+	}
 	if (code != SVC_OK) {
+		if (base != MAP_FAILED)
+			munmap(base, bytes);
 		close(fd);
 		return code;
 	}
@@ -152,8 +207,7 @@ static enum svc_code map_file(int fd, const char *path, bool writable, struct se
 	if (st.st_size < (off_t)sizeof(struct seg_header))
 		return svc_fail(err, SVC_CORRUPT, __func__, "%s is only %lld bytes long", path,
 				(long long)st.st_size);
-	void *base = mmap(NULL, (size_t)st.st_size, PROT_READ | (writable ? PROT_WRITE : 0),
-			  MAP_SHARED, fd, 0);
+	void *base = map(fd, (size_t)st.st_size, writable);
 	if (base == MAP_FAILED)
 		return svc_fail_errno(err, __func__, "cannot map %s", path);
 	*ret_seg = (struct segment){base, (size_t)st.st_size, writable, 0};

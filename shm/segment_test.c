@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/wait.h>
@@ -210,6 +211,57 @@ static void what_does_not_fit_is_refused_before_it_is_touched(void **state)
 	assert_int_equal(count_files(dir), 0);
 }
 
+/* KiB of huge pages that the mapping at `at` has, by /proc/self/smaps. */
+static unsigned long huge_kib(const void *at)
+{
+	FILE *maps = fopen("/proc/self/smaps", "r");
+	char line[512], begin[32];
+	unsigned long kib = 0;
+	bool here = false;
+	assert_non_null(maps);
+	snprintf(begin, sizeof begin, "%lx-", (unsigned long)(uintptr_t)at);
+	while (fgets(line, sizeof line, maps)) {
+		if (strncmp(line, begin, strlen(begin)) == 0)
+			here = true;
+		if (here && sscanf(line, "ShmemPmdMapped: %lu", &kib) == 1)
+			break;
+	}
+	fclose(maps);
+	return kib;
+}
+
+static bool has_huge_pages(void)
+{
+	char *room =
+		mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(room, MAP_FAILED);
+	char *at = room + (-(uintptr_t)room & ((2 << 20) - 1));
+	*at = 1;
+	bool has = madvise(at, 2 << 20, 25 /* MADV_COLLAPSE, Linux 6.1 */) == 0;
+	munmap(room, 4 << 20);
+	return has;
+}
+
+static void what_a_step_reads_is_in_huge_pages(void **state)
+{
+	(void)state;
+	const struct seg_place weights = {dir, "weights", SEG_WEIGHTS, RUN_ID};
+	struct segment seg, seen;
+	struct svc_err err;
+	bool won;
+	if (!has_huge_pages())
+		skip();
+	assert_int_equal(seg_create(&weights, (5 << 20) + 4096, &seg, &err), SVC_OK);
+	memset((char *)seg.base + SHM_LINE, 1, seg.bytes - SHM_LINE);
+	assert_int_equal(huge_kib(seg.base), 4 << 10);
+	assert_int_equal(seg_publish(&weights, &seg, &won, &err), SVC_OK);
+	assert_int_equal(seg_attach(&weights, false, &seen, &err), SVC_OK);
+	assert_memory_equal(seen.base, seg.base, seg.bytes);
+	assert_int_equal(huge_kib(seen.base), 4 << 10);
+	seg_unmap(&seg);
+	seg_unmap(&seen);
+}
+
 static void a_reader_cannot_write(void **state)
 {
 	(void)state;
@@ -292,6 +344,7 @@ int main(void)
 		IN_DIR(a_mismatch_is_refused_by_name),
 		IN_DIR(a_short_file_is_refused),
 		IN_DIR(what_does_not_fit_is_refused_before_it_is_touched),
+		IN_DIR(what_a_step_reads_is_in_huge_pages),
 		IN_DIR(a_reader_cannot_write),
 		cmocka_unit_test(an_offset_becomes_a_pointer_only_inside),
 		IN_DIR(the_memory_cgroup_has_room),
