@@ -1,17 +1,43 @@
 #include "npu-worker/schedule.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
 #include "npu-worker/sequence.h"
 
 /* A request that saw this many owners die without progress runs alone. */
 #define DEATHS_ALONE 2u
-/* A step that carries prompt positions beside generation may take this many times the time of one
- * without, so that running streams hardly notice a long prompt. */
-#define BUSY_FACTOR   2.5
-#define ROWS_BUSY_MIN 4u
 /* How long a waiting slot is left to a worker that has less to do. */
 #define DEFER_US 40000u
+
+/* An idle worker begins when no other request was on its way for BURST_QUIET_US, or after
+ * BURST_US: prompts that come together are computed together, and their streams then run in step.
+ */
+#define BURST_QUIET_US 300u
+#define BURST_US       5000u
+
+static bool is_one_on_its_way(const struct shm_run *run)
+{
+	for (uint32_t slot = 0; slot < run->n_table; slot++) {
+		struct slot_state state = slot_load(run, slot);
+		if (state.stage == STAGE_FILL || state.stage == STAGE_TOKENIZE)
+			return true;
+	}
+	return false;
+}
+
+void schedule_await_burst(struct worker *worker)
+{
+	if (worker->n_sequences + worker->n_outstanding)
+		return;
+	uint64_t start = svc_now_us(), now = start, seen = start;
+	while (now - seen < BURST_QUIET_US && now - start < BURST_US) {
+		sched_yield();
+		now = svc_now_us();
+		if (is_one_on_its_way(&worker->svc->run))
+			seen = now;
+	}
+}
 
 /* The unclaimed slot that came first; n_table if there is none. */
 static uint32_t first_waiting(struct worker *worker)
@@ -125,50 +151,25 @@ static int by_ticket(const void *a, const void *b)
 	return left->ticket < right->ticket ? -1 : left->ticket > right->ticket;
 }
 
-/* How many prompt positions go into the next step. The measured pace decides, never the bits: a
- * position's KV and logits don't depend on how the prompt is cut. */
-static uint32_t prompt_budget(struct worker *worker, bool busy)
-{
-	const struct pace *pace = &worker->pace;
-	uint32_t most = (uint32_t)(busy ? worker->rows_busy : worker->rows_alone);
-	if (!busy || pace->row_us <= 0 || pace->decode_us <= 0)
-		return most;
-	double rows = (BUSY_FACTOR - 1) * pace->decode_us / pace->row_us;
-	uint32_t fits = rows < ROWS_BUSY_MIN ? ROWS_BUSY_MIN : rows > most ? most : (uint32_t)rows;
-	return fits < most ? fits : most;
-}
-
-static void average(double *value, double sample)
-{
-	*value = *value > 0 ? *value + (sample - *value) / 8 : sample;
-}
-
-void schedule_learn(struct worker *worker, uint32_t n_decode, uint32_t n_prompt, double us)
-{
-	struct pace *pace = &worker->pace;
-	if (n_prompt == 0)
-		average(&pace->decode_us, us);
-	else if (n_decode == 0 && n_prompt >= 16)
-		average(&pace->row_us, us / n_prompt);
-	/* A long prompt's positions get dearer, so a mixed step teaches too. */
-	else if (pace->decode_us > 0 && us > pace->decode_us)
-		average(&pace->row_us, (us - pace->decode_us) / n_prompt);
-}
-
 /* Sets n_take of every sequence: all decodes, then prompts in order of arrival while rows last. */
 uint32_t schedule_plan(struct worker *worker)
 {
-	uint32_t n_decode = 0, budget, total = 0;
+	uint32_t n_decode = 0, total = 0;
+	struct pace_question question = {.most_alone = worker->rows_alone,
+					 .most_busy = worker->rows_busy};
 	const struct sequence *alone = NULL;
 	qsort(worker->sequences, worker->n_sequences, sizeof *worker->sequences, by_ticket);
 	for (uint32_t i = 0; i < worker->n_sequences; i++) {
 		struct sequence *sequence = &worker->sequences[i];
 		sequence->n_take = sequence_is_decode(sequence) ? 1 : 0;
 		n_decode += sequence->n_take;
+		if (sequence->n_take == 0)
+			question.waiting += sequence->n_known - sequence->n_kv;
 		if (atomic_load(&sequence->body->deaths) >= DEATHS_ALONE && !alone)
 			alone = sequence;
 	}
-	budget = prompt_budget(worker, n_decode + worker->n_outstanding > 0);
+	question.busy = n_decode + worker->n_outstanding > 0;
+	uint32_t budget = pace_rows(&worker->pace, &question);
 	if (budget > WORKER_MAX_ROWS - n_decode)
 		budget = WORKER_MAX_ROWS - n_decode;
 	for (uint32_t i = 0; i < worker->n_sequences; i++) {

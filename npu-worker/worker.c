@@ -15,9 +15,11 @@
 #include "npu-worker/sequence.h"
 #include "npu-worker/weights.h"
 
-/* How long a step waits for slots that a sampler has, before it goes without them. */
-#define GATHER_US  300u
-#define COLLECT_US 1000000u
+/* How long a step waits for slots that a sampler has, before it goes without them: that, or this
+ * share of a step, if it is more. */
+#define GATHER_US    300u
+#define GATHER_SHARE 16u
+#define COLLECT_US   1000000u
 /* Of compute threads that nobody asked for: memory bandwidth seldom feeds more. */
 #define MOST_THREADS 16u
 
@@ -142,17 +144,25 @@ static void gather_computed(struct worker *worker)
 		svc_hint_flush(worker->svc);
 }
 
+static uint64_t gather_us(const struct worker *worker)
+{
+	uint64_t share = (uint64_t)worker->pace.decode_us / GATHER_SHARE;
+	return share > GATHER_US ? share : GATHER_US;
+}
+
 /* Gathers, and steps if there is anything to do. */
 static bool work(struct svc *svc)
 {
 	struct worker *worker = svc->role_state;
 	uint64_t start = svc_now_us();
 	gather_computed(worker);
-	if (worker->n_waiting)
+	if (worker->n_waiting) {
+		schedule_await_burst(worker);
 		schedule_admit(worker);
+	}
 	bool ahead = ahead_is_worth_it(worker);
 	/* A full batch reads the weights once for all: give the sampler a moment. */
-	while (!ahead && worker->n_outstanding && svc_now_us() - start < GATHER_US) {
+	while (!ahead && worker->n_outstanding && svc_now_us() - start < gather_us(worker)) {
 		sched_yield();
 		gather_computed(worker);
 		ahead = ahead_is_worth_it(worker);
@@ -287,8 +297,8 @@ static enum svc_code open_engine(struct worker *worker, uint32_t threads, struct
 				"of %u; the run was made for %zu, %u and %u",
 				info->page_bytes, info->config.n_vocab, info->config.n_embd,
 				(size_t)svc->run.page_bytes, svc->run.n_vocab, svc->run.n_embd);
-	worker->rows_alone = opt_int(svc->options, "prefill-rows");
-	worker->rows_busy = opt_int(svc->options, "prefill-rows-busy");
+	worker->rows_alone = (uint32_t)opt_int(svc->options, "prefill-rows");
+	worker->rows_busy = (uint32_t)opt_int(svc->options, "prefill-rows-busy");
 	worker->run_ahead = opt_bool(svc->options, "run-ahead");
 	log_info("engine: %s, %s, %u threads", config->family, info->isa, info->threads);
 	return engine_set_pages(worker->engine, run_page(&svc->run, 0), svc->run.page_bytes,

@@ -3,6 +3,7 @@
  *
  *   worker.c    life cycle, slots that come and go
  *   schedule.c  who is admitted, how many positions each takes in the next step
+ *   pace.c      how many of a prompt's share a step
  *   batch.c     the step: ids in, logits out, commit, pass on
  *   ahead.c     the next step, while the samplers draw
  *   guess.c     for which token
@@ -14,6 +15,7 @@
  *   weights.c   the packed weights' segment: built once, attached to afterwards */
 #pragma once
 #include "npu-worker/engine/engine.h"
+#include "npu-worker/pace.h"
 #include "npu-worker/speculation.h"
 #include "npu-worker/store.h"
 #include "services/slots.h"
@@ -61,12 +63,6 @@ struct ahead {
 	enum svc_code status;
 };
 
-/* What steps cost here, measured as they run. */
-struct pace {
-	double decode_us; /* a step that only generates */
-	double row_us;	  /* a prompt position in a step of prompts alone */
-};
-
 struct worker {
 	struct svc *svc;
 	struct engine *engine;
@@ -85,7 +81,7 @@ struct worker {
 	uint32_t speculate; /* drafts of a step, at most; 0: none */
 	uint32_t n_chains;
 	uint64_t collected_us, deferred_us, npu_checked_us;
-	int64_t rows_alone, rows_busy; /* options */
+	uint32_t rows_alone, rows_busy; /* options */
 	struct pace pace;
 	bool run_ahead;
 	bool drafts_always;    /* also those that don't pay */
