@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "draw/draw.h"
 #include "npu-worker/guess.h"
 #include "npu-worker/sequence.h"
 
@@ -31,6 +32,8 @@ enum svc_code ahead_open(struct worker *worker, struct svc_err *err)
 	uint32_t per = worker->pages_per_sequence;
 	worker->aheads = calloc(run->n_slots, sizeof *worker->aheads);
 	worker->hits = calloc(run->n_table, sizeof *worker->hits);
+	worker->ahead_always =
+		strcmp(opt_string(worker->svc->options, "ahead-when"), "always") == 0;
 	worker->ahead_pages = calloc((size_t)run->n_slots * per, sizeof *worker->ahead_pages);
 	if (!worker->aheads || !worker->hits || !worker->ahead_pages)
 		return svc_fail(err, SVC_NO_MEMORY, __func__, "out of memory");
@@ -106,7 +109,8 @@ void ahead_note(struct worker *worker, struct sequence *sequence)
 	ahead->expected = -1;
 	ahead->noted_us = svc_now_us();
 	ahead->status = SVC_OK;
-	ahead->drawn = false;
+	ahead->drawn = ahead->begun = false;
+	ahead->is_greedy = sequence->body->params.temperature < DRAW_GREEDY_BELOW;
 	if (is_draft)
 		return;
 	guess_make(worker, sequence, hit, ahead);
@@ -129,18 +133,50 @@ static bool is_outstanding(const struct worker *worker, uint32_t slot)
 	return false;
 }
 
+static bool pays_here(const struct worker *worker)
+{
+	return worker->ahead_always || !worker->trial || trial_way(worker->trial);
+}
+
+/* Sequences that run together: one, few or many, and whether samplers have more to do than to find
+ * the likeliest token. */
+static struct trial *find_trial(struct worker *worker)
+{
+	uint32_t n = worker->n_sequences + worker->n_outstanding, size = 0;
+	bool all_greedy = true;
+	for (uint32_t i = 0; i < worker->n_sequences; i++)
+		all_greedy &= worker->sequences[i].body->params.temperature < DRAW_GREEDY_BELOW;
+	for (uint32_t i = 0; i < worker->n_aheads; i++)
+		all_greedy &= worker->aheads[i].is_greedy;
+	while (size < TRIALS / 2 - 1 && n > 1u << (2 * size))
+		size++;
+	return &worker->trials[2 * size + all_greedy];
+}
+
+void ahead_learn(struct worker *worker, bool plain)
+{
+	const struct inc_entry *inc = &worker->svc->run.ctl->incs[worker->svc->run.me];
+	struct trial *trial = find_trial(worker);
+	if (worker->trial && (trial != worker->trial || !plain))
+		trial_interrupt(worker->trial);
+	worker->trial = trial;
+	if (plain)
+		trial_step(trial, svc_now_us(), atomic_load(&inc->gauge[GAUGE_DECODE_TOKENS]));
+}
+
 bool ahead_is_worth_it(struct worker *worker)
 {
 	float all = 1;
-	bool computed = false;
+	bool computed = false, pays = pays_here(worker);
 	for (uint32_t i = worker->n_aheads; i-- > 0;)
 		if (!is_outstanding(worker, worker->aheads[i].slot))
 			drop_entry(worker, i);
 	for (uint32_t i = 0; i < worker->n_aheads; i++) {
 		all *= worker->aheads[i].hit;
 		computed |= worker->aheads[i].computed;
+		pays = pays || drafts_find(worker, worker->aheads[i].slot);
 	}
-	if (worker->n_aheads == 0 || computed || all < WORTH_IT || worker->n_waiting ||
+	if (worker->n_aheads == 0 || !pays || computed || all < WORTH_IT || worker->n_waiting ||
 	    worker->svc->draining)
 		return false;
 	/* Prompts have time: their steps are long against a sampler's turn. */
@@ -157,7 +193,8 @@ uint32_t ahead_append(struct worker *worker, struct engine_seq *step, int32_t *t
 	const struct shm_run *run = &worker->svc->run;
 	uint32_t spare = room - worker->n_aheads;
 	for (uint32_t i = 0; i < worker->n_aheads; i++) {
-		const struct ahead *ahead = &worker->aheads[i];
+		struct ahead *ahead = &worker->aheads[i];
+		ahead->begun = true;
 		tokens[0] = ahead->guess;
 		step[i] = (struct engine_seq){
 			.tokens = tokens,

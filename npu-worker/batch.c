@@ -219,6 +219,7 @@ static void account(struct worker *worker, uint32_t n, uint32_t n_ahead, uint64_
 	atomic_store_explicit(&inc->gauge[GAUGE_RUNNING],
 			      worker->n_sequences + worker->n_outstanding, memory_order_relaxed);
 	atomic_fetch_add_explicit(&inc->gauge[GAUGE_STEPS], 1, memory_order_relaxed);
+	ahead_learn(worker, rows == n_decode);
 	for (uint32_t i = 0; start_ns && i < n; i++)
 		trace_step(worker, &worker->sequences[i], start_ns, took_us * 1000);
 	if (start_ns && n_ahead)

@@ -83,7 +83,7 @@ void guess_learn(struct worker *worker, struct hit *hit, const struct ahead *ahe
 	hit_learn(&hit->likeliest, token == ahead->likeliest);
 	if (ahead->is_draw)
 		hit_learn(&hit->drawn, token == ahead->guess);
-	if (token != ahead->guess)
+	if (ahead->begun && token != ahead->guess)
 		atomic_fetch_add_explicit(&run->ctl->incs[run->me].gauge[GAUGE_MISGUESSED], 1,
 					  memory_order_relaxed);
 }

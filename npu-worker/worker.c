@@ -47,6 +47,8 @@ static const struct opt worker_options[] = {
 	{"disk-cache-mb", OPT_INT, "4096", 16, 1 << 24, NULL, "at most this much of it (MiB)"},
 	{"run-ahead", OPT_BOOL, "true", 0, 0, NULL,
 	 "compute the next step while a sampler draws its token"},
+	{"ahead-when", OPT_CHOICE, "pays", 0, 0, "pays|always",
+	 "only where that is faster, as tried out in turn; or always"},
 	{"guess", OPT_CHOICE, "draw", 0, 0, "draw|likeliest",
 	 "where a request samples: for its very draw, made beforehand, or for the likeliest "
 	 "token"},
@@ -63,7 +65,7 @@ static const struct opt worker_options[] = {
 	{"prefill-rows", OPT_INT, "256", 1, 512, NULL,
 	 "prompt positions of one step when nothing else runs"},
 	{"prefill-rows-busy", OPT_INT, "64", 1, 512, NULL,
-	 "at most this many while other sequences generate"},
+	 "at most this many while other sequences generate, but for one step in 128"},
 	{0},
 };
 

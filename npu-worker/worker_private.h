@@ -7,6 +7,7 @@
  *   batch.c     the step: ids in, logits out, commit, pass on
  *   ahead.c     the next step, while the samplers draw
  *   guess.c     for which token
+ *   trial.c     and whether that pays here
  *   drafts.c, drafter.c, worth.c  further steps in the same pass (speculation.h)
  *   sequence.c  a slot as the worker sees it: pages, row, adoption from another worker
  *   cache.c     pages that an earlier request left: in memory, on disk
@@ -18,11 +19,13 @@
 #include "npu-worker/pace.h"
 #include "npu-worker/speculation.h"
 #include "npu-worker/store.h"
+#include "npu-worker/trial.h"
 #include "services/slots.h"
 #include "shm/page.h"
 #include "shm/prefix.h"
 
 #define WORKER_MAX_ROWS 512u
+#define TRIALS		8u
 #define WEIGHTS_OFFSET	4096u /* of the region in its segment; keeps it page aligned */
 
 /* A slot that is in STAGE_COMPUTE and mine. Everything that must survive this process is in the
@@ -54,6 +57,8 @@ struct ahead {
 	int32_t guess;	   /* for position n_kv */
 	int32_t likeliest; /* of the logits before it, whatever the guess is */
 	bool is_draw;	   /* the guess is a draw made beforehand (guess.c) */
+	bool is_greedy;	   /* so is its request */
+	bool begun;	   /* a step with the guess was */
 	float hit;	   /* how often the guess was right, of late */
 	bool drawn;	   /* seen to be right */
 	bool computed;
@@ -84,6 +89,9 @@ struct worker {
 	uint32_t rows_alone, rows_busy; /* options */
 	struct pace pace;
 	bool run_ahead;
+	bool ahead_always; /* also where it doesn't pay */
+	struct trial trials[TRIALS];
+	struct trial *trial;   /* of the sequences that run now; NULL: none yet */
 	bool drafts_always;    /* also those that don't pay */
 	bool draws_beforehand; /* --guess draw */
 	struct ahead *aheads;  /* [n_slots] */

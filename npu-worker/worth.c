@@ -8,8 +8,9 @@ static const double MOST_TIMES = 2;
 static const double ROW_AT_FIRST = 0.25;
 /* Rows must have varied by that much (their variance) before a slope is believed. */
 static const double LEAST_VARIANCE = 0.05;
-/* Drafts are to bring this much, or they aren't worth their trouble. */
-static const double LEAST_GAIN = 1.05;
+/* Drafts are to bring this much, or they aren't worth their trouble; more beside other sequences,
+ * which wait while drafts are drawn, and which they get out of step: batches are smaller then. */
+static const double LEAST_GAIN = 1.05, LEAST_GAIN_BESIDE = 1.25;
 
 void worth_learn(struct worth_cost *cost, uint32_t rows, double us)
 {
@@ -53,16 +54,17 @@ struct worth_draft worth_shares(const struct worth_cost *cost, uint32_t rows, do
 {
 	double base, step = worth_step_us(cost, rows);
 	if (step <= 0)
-		return (struct worth_draft){.row = ROW_AT_FIRST};
+		return (struct worth_draft){.row = ROW_AT_FIRST, .beside = rows > 1};
 	/* With several sequences each may have drafts: a row for all of them. */
 	return (struct worth_draft){.row = line(cost, &base) * rows / step,
 				    .make = make_us / step,
-				    .turn = turn_us / step};
+				    .turn = turn_us / step,
+				    .beside = rows > 1};
 }
 
 uint32_t worth_length(const struct worth_draft *draft, uint32_t most)
 {
-	double tokens = 1, chance = 1, best = LEAST_GAIN;
+	double tokens = 1, chance = 1, best = draft->beside ? LEAST_GAIN_BESIDE : LEAST_GAIN;
 	uint32_t found = 0;
 	for (uint32_t n = 1; n <= most; n++) {
 		chance *= draft->acceptance;

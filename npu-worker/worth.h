@@ -1,6 +1,7 @@
 /* npu-worker/worth.h: how many drafts pay. By what steps cost here, measured as they run, and by
  * how many drafts turned out right, of late. A matter of speed alone: no byte depends on it. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Steps that only generate: sums over them, older ones fading. All zero: nothing is known yet. */
@@ -19,6 +20,7 @@ struct worth_draft {
 	double row;	   /* a row more in the step that verifies */
 	double make;	   /* making a draft */
 	double turn;	   /* a sampler's turn: nothing is computed while drafts are drawn */
+	bool beside;	   /* other sequences run */
 };
 /* For `rows` rows without drafts, one of which belongs to the sequence that asks. make_us and
  * turn_us in microseconds. */

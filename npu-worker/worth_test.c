@@ -9,7 +9,7 @@
 
 static uint32_t length(double acceptance, double row, double make, double turn)
 {
-	const struct worth_draft draft = {acceptance, row, make, turn};
+	const struct worth_draft draft = {acceptance, row, make, turn, false};
 	return worth_length(&draft, 8);
 }
 
@@ -42,6 +42,21 @@ static void what_drafts_cost_makes_them_fewer(void **state)
 	assert_true(length(0.8, 0.05, 0, 0) > length(0.8, 0.05, 0.2, 0));
 	assert_int_equal(length(0.8, 0.05, 0.9, 0), 0);
 	assert_int_equal(length(1, 0, 0, 1), 0); /* a turn as long as a step: nothing to win */
+}
+
+/* 2.71 / 2.1 = 1.29 tokens a step pay beside others, too; 1.9 / 1.55 = 1.23 only alone. */
+static void beside_others_they_must_bring_more(void **state)
+{
+	(void)state;
+	struct worth_draft draft = {.acceptance = 0.9, .row = 0.55, .beside = true};
+	assert_int_equal(worth_length(&draft, 2), 2);
+	assert_int_equal(worth_length(&draft, 1), 0);
+	draft.beside = false;
+	assert_int_equal(worth_length(&draft, 1), 1);
+	struct worth_cost cost = {0};
+	worth_learn(&cost, 2, 1000);
+	assert_true(worth_shares(&cost, 2, 0, 0).beside);
+	assert_false(worth_shares(&cost, 1, 0, 0).beside);
 }
 
 static void steps_teach_what_a_row_costs(void **state)
@@ -87,6 +102,7 @@ int main(void)
 		cmocka_unit_test(drafts_that_are_wrong_are_not_made),
 		cmocka_unit_test(the_surer_the_longer),
 		cmocka_unit_test(what_drafts_cost_makes_them_fewer),
+		cmocka_unit_test(beside_others_they_must_bring_more),
 		cmocka_unit_test(steps_teach_what_a_row_costs),
 		cmocka_unit_test(steps_of_one_size_teach_what_they_can),
 	};

@@ -244,7 +244,7 @@ def test_guesses_are_draws(plain):
     """Where draws depend on numbers alone, the worker can make the very draws beforehand: it guesses no token wrong. Where they
     depend on more, or where the likeliest token is its guess, it does, and that changes nothing."""
     alone = [drawn(plain, kinds) for kinds in (BY_NUMBERS, BY_MORE)]
-    with worker_with(plain, "--run-ahead=true", "--guess=draw"):
+    with worker_with(plain, "--run-ahead=true", "--ahead-when=always", "--guess=draw"):
         ahead, wrong = (f'lockstep_{what}_tokens_total{{instance="0",epoch="{epoch(plain)}"}}' for what in ("ahead", "misguessed"))
         assert drawn(plain, BY_NUMBERS) == alone[0]
         assert plain.metric(wrong) == 0 < plain.metric(ahead)
@@ -252,13 +252,13 @@ def test_guesses_are_draws(plain):
         assert plain.metric(wrong) > 0
         with company(plain, 4):
             assert drawn(plain, BY_NUMBERS[1::3] + BY_MORE[::3]) == alone[0][1::3] + alone[1][::3]
-    with worker_with(plain, "--run-ahead=true", "--guess=likeliest"):
+    with worker_with(plain, "--run-ahead=true", "--ahead-when=always", "--guess=likeliest"):
         assert drawn(plain, BY_NUMBERS[:3]) == alone[0][:3]
 
 
 def test_running_ahead(plain, base):
     """The next step is computed for the token that is going to be drawn, or likely so, while the sampler draws."""
-    with worker_with(plain, "--run-ahead=true"):
+    with worker_with(plain, "--run-ahead=true", "--ahead-when=always"):
         ahead = f'lockstep_ahead_tokens_total{{instance="0",epoch="{epoch(plain)}"}}'
         before = plain.metric(ahead)
         for name in REQUESTS:
