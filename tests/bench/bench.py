@@ -59,6 +59,7 @@ SCENARIOS = {
     "32 streams, generated": rate((32, 16, 32), {"smollm2": 3}, slots=32),
     "memory (PSS)": Scenario("MiB", {"*": 1}, True),
     "start to ready": Scenario("s", {"*": 1}, True, absolute=True),
+    "start again": Scenario("s", {"*": 1}, True, absolute=True),
     STALLS: Scenario("times", {"*": 3}, True, absolute=True),
     GREEDY: Scenario("tokens/s", {"smollm2": 0.93, "qwen2.5": 0.97}),
     SAMPLED: Scenario("tokens/s", {"smollm2": 0.93, "qwen2.5": 0.97}),
@@ -116,6 +117,7 @@ def bench_scenarios(options, model, results, kind, slots):
             if options.wants(STALLS) and options.prompts >= 8000:
                 quiet, loaded, _ = stalls.measure(server.port, 8000)
                 results.add(model, STALLS, server.name, [loaded / quiet])
+            results.add(model, "start again", server.name, [server.start_again()])
 
 
 def bench_overhead(options, model, results):

@@ -127,7 +127,7 @@ def page(results, scenarios, options, rounds, load):
     return f"""# Benchmarks
 
 `tests/bench/run --peer --write` made this page on {datetime.date.today()}, at revision {revision()}: {cpu_name()}, {options.threads} threads, load average
-before it {load:.1f}. Both servers in turn, through HTTP, {rounds} rounds of {options.runs} runs; the same model file, threads, client and
+before it {load:.1f}. Both servers in turn, through HTTP, {rounds} round{'s' * (rounds > 1)} of {options.runs} runs; the same model file, threads, client and
 room for {ROOM} tokens of context. A model's rows are of one run; another model's may be of the next, on the same machine, with fewer scenarios (`--resume`,
 `--prompts`). Machines of this kind are shared, so only the ratios within one run say something. The figures are as they
 came out, also where they fall short ("there": no).
@@ -139,7 +139,8 @@ came out, also where they fall short ("there": no).
 - *the engine alone*: `lockstep bench --in-process`, with the same prompt and answer lengths, without drafts.
 - *memory (PSS)*: of all processes together, after the scenarios, shared pages counted once. Lockstep's run directory also reserves room in
   `/dev/shm` that nothing has touched.
-- *start to ready*: from nothing, the weights packed anew.
+- *start to ready*: from nothing, the weights packed anew. *Start again*: after an end, with the packed weights still in the run directory; the
+  peer reads its file both times.
 - *with drafts against without*: the same requests (code and summary greedy, prose at temperature 1), every other one with `"speculate": false`; the answers are equal.
 - *between tokens*: p99 over 4 streams, while a prompt of 8,000 tokens is computed, against the seconds before it; a ratio for each server.
 - *of the memory's speed*: what one step's weights take when all threads only read them, over what a step takes (the engine alone).

@@ -49,6 +49,10 @@ class Server:
         return total / 1024
 
     def stop(self):
+        self.end()
+
+    def end(self):
+        """It ends, and leaves what it keeps between its starts."""
         for process in reversed(self.processes):
             process.send_signal(signal.SIGTERM)
         for process in reversed(self.processes):
@@ -57,6 +61,12 @@ class Server:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self.processes = []
+
+    def start_again(self):
+        self.end()
+        self.start()
+        return self.start_s
 
     def spawn(self, *words):
         self.processes.append(subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
@@ -73,6 +83,11 @@ class Peer(Server):
 
     def __init__(self, options, model, slots):
         super().__init__("llama.cpp", options.port + 1)
+        self.arguments = options, model, slots
+        self.start()
+
+    def start(self):
+        options, model, slots = self.arguments
         began = time.monotonic()
         self.spawn(pathlib.Path(options.peer_bin) / "llama-server", "-m", model, "-t", options.threads, "-tb", options.threads, "-c", ROOM,
                    "--kv-unified", "-np", slots, "--port", self.port, "--slot-prompt-similarity", "0")
@@ -84,6 +99,11 @@ class Lockstep(Server):
     def __init__(self, options, model, slots):
         super().__init__("lockstep", options.port)
         self.dir = tempfile.mkdtemp(prefix="ls-bench-", dir="/dev/shm")
+        self.arguments = options, model, slots
+        self.start()
+
+    def start(self):
+        options, model, slots = self.arguments
         own = {"keeper": ["--model", model, "--slots", slots, "--kv-tokens", ROOM], "npu-worker": ["--threads", options.threads],
                "gateway": ["--port", self.port, "--max-choices", 64]}
         began = time.monotonic()
