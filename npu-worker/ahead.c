@@ -164,6 +164,12 @@ void ahead_learn(struct worker *worker, bool plain)
 		trial_step(trial, svc_now_us(), atomic_load(&inc->gauge[GAUGE_DECODE_TOKENS]));
 }
 
+void ahead_rest(struct worker *worker)
+{
+	if (worker->trial)
+		trial_interrupt(worker->trial);
+}
+
 bool ahead_is_worth_it(struct worker *worker)
 {
 	float all = 1;

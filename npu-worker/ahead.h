@@ -23,5 +23,7 @@ void ahead_done(struct worker *worker, const struct engine_seq *step);
 /* A step is over; `plain`: nothing but generation took part, and no drafts. Teaches whether
  * running ahead pays. */
 void ahead_learn(struct worker *worker, bool plain);
+/* Nothing runs: what comes next is not compared with what was. */
+void ahead_rest(struct worker *worker);
 /* The sequence came back: was its next position computed already? Sets `computed`. */
 void ahead_take(struct worker *worker, struct sequence *sequence);

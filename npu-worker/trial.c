@@ -7,6 +7,8 @@
  * pairs at first, then one between rests. */
 #define PAIRS_AT_FIRST 4u
 #define REST	       512u
+/* One comparison says no more than this, or its inverse: the machine stood still, perhaps. */
+#define MOST_RATIO 1.5
 
 static bool is_resting(const struct trial *trial)
 {
@@ -24,6 +26,9 @@ bool trial_way(const struct trial *trial)
 static void end_pair(struct trial *trial)
 {
 	double sample = trial->us[1] / trial->us[0];
+	sample = sample > MOST_RATIO	   ? MOST_RATIO
+		 : sample < 1 / MOST_RATIO ? 1 / MOST_RATIO
+					   : sample;
 	trial->n_pairs++;
 	/* The mean of the first ones, then of some of late. */
 	trial->ratio += (sample - trial->ratio) /

@@ -88,6 +88,18 @@ static void what_is_interrupted_does_not_count(void **state)
 	assert_true(machine.went[1] > 900);
 }
 
+/* For a minute, in the first turn: one of four comparisons. */
+static void one_that_stood_still_says_little(void **state)
+{
+	(void)state;
+	struct trial trial = {0};
+	struct machine machine = {.us = {10000, 8000}};
+	run(&trial, &machine, 10);
+	machine.now_us += 60000000;
+	run(&trial, &machine, 118);
+	assert_true(trial_way(&trial));
+}
+
 static void no_tokens_no_division(void **state)
 {
 	(void)state;
@@ -104,6 +116,7 @@ int main(void)
 		cmocka_unit_test(it_is_found_out_again_when_things_change),
 		cmocka_unit_test(a_drift_deceives_nobody),
 		cmocka_unit_test(what_is_interrupted_does_not_count),
+		cmocka_unit_test(one_that_stood_still_says_little),
 		cmocka_unit_test(no_tokens_no_division),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

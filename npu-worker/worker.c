@@ -170,6 +170,8 @@ static bool work(struct svc *svc)
 		ahead = ahead_is_worth_it(worker);
 	}
 	end_cancelled(worker);
+	if (worker->n_sequences + worker->n_outstanding == 0)
+		ahead_rest(worker);
 	if ((worker->n_sequences == 0 && !ahead) || svc->leaving)
 		return false;
 	if (schedule_plan(worker) == 0 && !ahead)
