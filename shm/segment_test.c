@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -215,6 +216,7 @@ static void what_does_not_fit_is_refused_before_it_is_touched(void **state)
 static unsigned long huge_kib(const void *at)
 {
 	FILE *maps = fopen("/proc/self/smaps", "r");
+	static const char key[] = "ShmemPmdMapped:";
 	char line[512], begin[32];
 	unsigned long kib = 0;
 	bool here = false;
@@ -223,8 +225,10 @@ static unsigned long huge_kib(const void *at)
 	while (fgets(line, sizeof line, maps)) {
 		if (strncmp(line, begin, strlen(begin)) == 0)
 			here = true;
-		if (here && sscanf(line, "ShmemPmdMapped: %lu", &kib) == 1)
+		if (here && strncmp(line, key, sizeof key - 1) == 0) {
+			kib = strtoul(line + sizeof key - 1, NULL, 10);
 			break;
+		}
 	}
 	fclose(maps);
 	return kib;
