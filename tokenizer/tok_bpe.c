@@ -1,5 +1,6 @@
 /* Byte pair encoding: of all neighbours that can merge, the pair with the lowest rank does, the
  * leftmost first among equals, until none is left. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,22 +94,46 @@ static size_t merge_short(const struct tok_bpe *bpe, uint32_t *ids, size_t n)
 	return n;
 }
 
-void tok_bpe_encode(struct tok_job *job, struct span word)
+/* What tok->verdicts says of a token: whether the model makes exactly that token of its text, found
+ * out when a text first asks. Two threads that ask at once come to the same answer. */
+enum verdict { NOT_ASKED, WHOLE, PARTED };
+
+static enum verdict verdict_of(const struct tok *tok, int32_t id)
 {
-	const struct tok *tok = job->tok;
-	int32_t whole = tok_map_get(&tok->words, word);
-	if (whole >= 0) {
-		tok_push(job, whole);
-		return;
-	}
+	return tok->bpe.ignore_merges
+		       ? WHOLE
+		       : atomic_load_explicit(&tok->verdicts[id], memory_order_relaxed);
+}
+
+static void merge_word(struct tok_job *job, struct span word)
+{
 	if (word.len > SHORT_WORD) {
 		tok_bpe_encode_long(job, word);
 		return;
 	}
 	uint32_t ids[SHORT_WORD];
-	size_t n = merge_short(&tok->bpe, ids, tok_bpe_symbols(tok, word, ids));
+	size_t n = merge_short(&job->tok->bpe, ids, tok_bpe_symbols(job->tok, word, ids));
 	for (size_t i = 0; i < n; i++)
 		tok_push(job, (int32_t)ids[i]);
+}
+
+/* Most words of a text are one token: those are looked up at once. */
+void tok_bpe_encode(struct tok_job *job, struct span word)
+{
+	const struct tok *tok = job->tok;
+	int32_t id = tok_map_get(&tok->pieces, word);
+	bool may_be_whole = id >= 0 && tok->entries[id].makeable;
+	if (may_be_whole && verdict_of(tok, id) == WHOLE) {
+		tok_push(job, id);
+		return;
+	}
+	size_t before = job->ids.len;
+	merge_word(job, word);
+	if (may_be_whole && !job->failed && verdict_of(tok, id) == NOT_ASKED) {
+		bool whole = job->ids.len == before + 1 && job->ids.ptr[before] == id;
+		atomic_store_explicit(&tok->verdicts[id], whole ? WHOLE : PARTED,
+				      memory_order_relaxed);
+	}
 }
 
 /* ---- loading */
@@ -164,7 +189,8 @@ enum svc_code tok_bpe_build(struct tok *tok, const struct tok_merge_list *list, 
 	bpe->n_merges = (uint32_t)list->len;
 	bpe->table = arena_alloc(&tok->arena, n * sizeof *bpe->table);
 	bpe->slots = arena_alloc(&tok->arena, (list->len + 1) * sizeof *bpe->slots);
-	if (!bpe->table || !bpe->slots)
+	tok->verdicts = arena_alloc(&tok->arena, tok->n_vocab * sizeof *tok->verdicts);
+	if (!bpe->table || !bpe->slots || !tok->verdicts)
 		return svc_fail(err, SVC_NO_MEMORY, "tokenizer", "no memory for %zu merges",
 				list->len);
 	for (uint32_t i = 0; i < n; i++)

@@ -11,7 +11,7 @@
 SVC_CHECKED enum svc_code tok_load_gguf(struct tok *tok, const struct tok_options *options,
 					struct svc_err *err);
 SVC_CHECKED enum svc_code tok_load_json(struct tok *tok, const char *path, struct svc_err *err);
-/* The last step: added tokens, whole words, end tokens, tables for decoding. */
+/* The last step: added tokens, end tokens, tables for decoding. */
 SVC_CHECKED enum svc_code tok_finish(struct tok *tok, struct svc_err *err);
 
 /* A printable copy of a token for messages. */

@@ -97,8 +97,8 @@ struct tok {
 	struct tok_unigram unigram;
 	uint32_t n_vocab;
 	struct tok_entry *entries;
-	struct tok_map pieces; /* text -> id, of what the model can make */
-	struct tok_map words;  /* text -> id, of tokens that are the whole result for their text */
+	struct tok_map pieces;	   /* text -> id, of what the model can make */
+	_Atomic uint8_t *verdicts; /* BPE, by id: is it all that its text becomes? */
 	int32_t byte_ids[256]; /* the byte's token: of a byte-level alphabet, or to fall back on */
 	struct tok_added *added;
 	size_t n_added;

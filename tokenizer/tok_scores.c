@@ -19,6 +19,7 @@ struct split {
 struct splits {
 	struct split *ptr;
 	size_t len, room;
+	bool unsorted;
 };
 
 static int split_order(const void *a, const void *b)
@@ -43,33 +44,81 @@ static bool put(struct splits *splits, struct split split)
 		splits->ptr = grown;
 		splits->room = room;
 	}
+	if (splits->len > 0 && split_order(&splits->ptr[splits->len - 1], &split) > 0)
+		splits->unsorted = true;
 	splits->ptr[splits->len++] = split;
 	return true;
 }
 
-static uint32_t count_chars(struct span text)
+/* A place where a token may be cut: after `chars` characters, `at` bytes. */
+struct cut {
+	uint32_t at, chars;
+	int32_t left;
+	uint64_t sought;
+};
+
+/* All of them, the longest left half first. Returns their number. */
+static size_t find_cuts(struct span text, struct cut *cuts)
 {
-	uint32_t n = 0;
-	for (size_t at = 0; at < text.len; n++)
+	size_t n = 0;
+	for (size_t at = 0; at < text.len; n++) {
 		at += unicode_at(text.ptr, text.len, at).len;
+		cuts[n] = (struct cut){.at = (uint32_t)at, .chars = (uint32_t)n + 1};
+	}
+	n -= n > 0; /* the text's end is no cut */
+	for (size_t i = 0; i < n / 2; i++) {
+		struct cut cut = cuts[i];
+		cuts[i] = cuts[n - 1 - i];
+		cuts[n - 1 - i] = cut;
+	}
 	return n;
+}
+
+static struct span left_of(struct span text, const struct cut *cut)
+{
+	return (struct span){text.ptr, cut->at};
+}
+
+static struct span right_of(struct span text, const struct cut *cut)
+{
+	return (struct span){text.ptr + cut->at, text.len - cut->at};
+}
+
+/* Keeps the cuts whose left half is a token; their number. */
+static size_t keep_left(const struct tok_map *pieces, struct span text, struct cut *cuts, size_t n)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < n; i++)
+		cuts[i].sought = tok_map_seek(pieces, left_of(text, &cuts[i]));
+	for (size_t i = 0; i < n; i++) {
+		struct cut cut = cuts[i];
+		cut.left = tok_map_get_sought(pieces, left_of(text, &cut), cut.sought);
+		if (cut.left >= 0)
+			cuts[kept++] = cut;
+	}
+	return kept;
 }
 
 /* Every way to cut token id into two tokens. */
 static bool put_splits(struct tok *tok, struct splits *splits, uint32_t id)
 {
+	struct cut cuts[MAX_TOKEN_BYTES];
+	const struct tok_map *pieces = &tok->pieces;
 	struct span text = tok->entries[id].text;
-	uint32_t chars = count_chars(text), before = 1;
-	for (size_t at = unicode_at(text.ptr, text.len, 0).len; at < text.len; before++) {
-		int32_t left = tok_map_get(&tok->pieces, (struct span){text.ptr, at});
-		int32_t right = left < 0 ? -1
-					 : tok_map_get(&tok->pieces,
-						       (struct span){text.ptr + at, text.len - at});
-		if (right >= 0 &&
-		    !put(splits, (struct split){tok->entries[id].score, before, chars - before,
-						(uint32_t)left, (uint32_t)right, id}))
+	size_t n_cuts = find_cuts(text, cuts), n = keep_left(pieces, text, cuts, n_cuts);
+	for (size_t i = 0; i < n; i++)
+		cuts[i].sought = tok_map_seek(pieces, right_of(text, &cuts[i]));
+	for (size_t i = 0; i < n; i++) {
+		const struct cut *cut = &cuts[i];
+		int32_t right = tok_map_get_sought(pieces, right_of(text, cut), cut->sought);
+		struct split split = {.score = tok->entries[id].score,
+				      .left_chars = cut->chars,
+				      .right_chars = (uint32_t)n_cuts + 1 - cut->chars,
+				      .left = (uint32_t)cut->left,
+				      .right = (uint32_t)right,
+				      .result = id};
+		if (right >= 0 && !put(splits, split))
 			return false;
-		at += unicode_at(text.ptr, text.len, at).len;
 	}
 	return true;
 }
@@ -91,7 +140,7 @@ enum svc_code tok_merges_from_scores(struct tok *tok, struct tok_merge_list *lis
 		}
 		ok = put_splits(tok, &splits, id);
 	}
-	if (splits.len)
+	if (splits.unsorted)
 		qsort(splits.ptr, splits.len, sizeof *splits.ptr, split_order);
 	list->ptr = ok ? calloc(splits.len + 1, sizeof *list->ptr) : NULL;
 	if (list->ptr) {

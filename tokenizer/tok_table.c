@@ -25,40 +25,56 @@ bool tok_map_init(struct tok_map *map, struct arena *arena, const struct tok_ent
 	return map->slots != NULL;
 }
 
-/* The slot that holds text, or the empty one where it belongs. */
-static struct tok_map_slot *find(const struct tok_map *map, struct span text, uint32_t *ret_tag)
+static uint64_t hash_of(struct span text)
 {
-	uint64_t hash = XXH3_64bits(text.ptr, text.len);
-	uint32_t tag = (uint32_t)(hash >> 32);
-	*ret_tag = tag;
+	return XXH3_64bits(text.ptr, text.len);
+}
+
+static uint32_t tag_of(uint64_t hash)
+{
+	return (uint32_t)(hash >> 32);
+}
+
+/* The slot that holds text, or the empty one where it belongs. */
+static struct tok_map_slot *find(const struct tok_map *map, struct span text, uint64_t hash)
+{
 	for (uint32_t i = (uint32_t)hash;; i++) {
 		struct tok_map_slot *slot = &map->slots[i & map->mask];
 		if (slot->id < 0)
 			return slot;
-		if (slot->tag == tag && span_equal(map->entries[slot->id].text, text))
+		if (slot->tag == tag_of(hash) && span_equal(map->entries[slot->id].text, text))
 			return slot;
 	}
 }
 
 int32_t tok_map_put(struct tok_map *map, int32_t id)
 {
-	uint32_t tag;
 	struct span text = map->entries[id].text;
-	struct tok_map_slot *slot = find(map, text, &tag);
+	uint64_t hash = hash_of(text);
+	struct tok_map_slot *slot = find(map, text, hash);
 	if (slot->id >= 0)
 		return slot->id;
-	*slot = (struct tok_map_slot){tag, id};
+	*slot = (struct tok_map_slot){tag_of(hash), id};
 	if (text.len > map->max_len)
 		map->max_len = text.len;
 	return -1;
 }
 
+uint64_t tok_map_seek(const struct tok_map *map, struct span text)
+{
+	uint64_t hash = hash_of(text);
+	__builtin_prefetch(&map->slots[hash & map->mask]);
+	return hash;
+}
+
+int32_t tok_map_get_sought(const struct tok_map *map, struct span text, uint64_t sought)
+{
+	return find(map, text, sought)->id;
+}
+
 int32_t tok_map_get(const struct tok_map *map, struct span text)
 {
-	uint32_t tag;
-	if (text.len > map->max_len)
-		return -1;
-	return find(map, text, &tag)->id;
+	return text.len > map->max_len ? -1 : find(map, text, hash_of(text))->id;
 }
 
 static bool grow_edges(struct tok_trie *trie)

@@ -38,6 +38,10 @@ bool tok_map_init(struct tok_map *map, struct arena *arena, const struct tok_ent
 int32_t tok_map_put(struct tok_map *map, int32_t id);
 /* -1: not there. */
 int32_t tok_map_get(const struct tok_map *map, struct span text);
+/* The same in two steps, for many texts: seek them all, and their places come from memory side by
+ * side. Returns what tok_map_get_sought wants. */
+uint64_t tok_map_seek(const struct tok_map *map, struct span text);
+int32_t tok_map_get_sought(const struct tok_map *map, struct span text, uint64_t sought);
 
 #define TOK_TRIE_MAX_NODES ((1u << 24) - 1)
 

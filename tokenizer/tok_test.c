@@ -121,6 +121,25 @@ static void text_becomes_ids(void **state)
 	tok_free(tok);
 }
 
+/* A word is looked up once it is known to be all one token; "bc" is a token that no merge makes. */
+static void words_come_out_alike_each_time(void **state)
+{
+	(void)state;
+	struct buf json = {0};
+	const char *at = strstr(TOK_TEST_BYTE_LEVEL, "\"abc\":14");
+	assert_non_null(at);
+	buf_append(&json, TOK_TEST_BYTE_LEVEL, (size_t)(at - TOK_TEST_BYTE_LEVEL));
+	buf_print(&json, "\"bc\":18,%s", at);
+	struct tok *tok = open_text(json.ptr);
+	for (int i = 0; i < 3; i++) {
+		EXPECT(tok, TOK_ADD_NONE, "1 2", TRUSTED("bc"));
+		EXPECT(tok, TOK_ADD_NONE, "14 14", TRUSTED("abc"), TRUSTED("abc"));
+		EXPECT(tok, TOK_ADD_NONE, "1 2 4 14", TRUSTED("bc\nabc"));
+	}
+	buf_free(&json);
+	tok_free(tok);
+}
+
 static void control_tokens_need_trust(void **state)
 {
 	(void)state;
@@ -490,6 +509,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_becomes_ids),
+		cmocka_unit_test(words_come_out_alike_each_time),
 		cmocka_unit_test(control_tokens_need_trust),
 		cmocka_unit_test(control_tokens_need_trust_after_normalizers),
 		cmocka_unit_test(joints_leave_no_trace),

@@ -172,37 +172,6 @@ static enum svc_code decode_all(struct tok *tok, struct svc_err *err)
 	return SVC_OK;
 }
 
-/* Whether the model makes exactly token id of its own text. */
-static bool is_whole(struct tok_job *job, int32_t id)
-{
-	job->ids.len = 0;
-	tok_bpe_encode(job, job->tok->entries[id].text);
-	return job->ids.len == 1 && job->ids.ptr[0] == id;
-}
-
-/* Most words of a text are one token: those are looked up at once. The empty map is in place
- * meanwhile, so that is_whole asks the merges. */
-static enum svc_code index_words(struct tok *tok, struct svc_err *err)
-{
-	struct tok_job job = {.tok = tok};
-	struct tok_map words;
-	if (!tok_map_init(&words, &tok->arena, tok->entries, tok->n_vocab) ||
-	    !tok_map_init(&tok->words, &tok->arena, tok->entries, 0))
-		return svc_fail(err, SVC_NO_MEMORY, "tokenizer", "no memory for %u words",
-				tok->n_vocab);
-	for (uint32_t id = 0; id < tok->n_vocab; id++) {
-		const struct tok_entry *entry = &tok->entries[id];
-		if (!entry->makeable || entry->text.len == 0)
-			continue;
-		if (tok->bpe.ignore_merges || is_whole(&job, (int32_t)id))
-			tok_map_put(&words, (int32_t)id);
-	}
-	tok_job_free(&job);
-	tok->words = words;
-	return job.failed ? svc_fail(err, SVC_NO_MEMORY, "tokenizer", "no memory for long words")
-			  : SVC_OK;
-}
-
 /* Whether the model may drop a character. Then what stood on both sides of it can meet and merge.
  */
 static bool may_drop(const struct tok *tok)
@@ -283,12 +252,10 @@ static enum svc_code index_added(struct tok *tok, struct svc_err *err)
 enum svc_code tok_finish(struct tok *tok, struct svc_err *err)
 {
 	enum svc_code code = index_added(tok, err);
-	if (code == SVC_OK && tok->model == TOK_MODEL_BPE) {
-		/* With ignore_merges, a piece that is a token would be it. */
-		if (!tok->bpe.byte_level && !tok->bpe.ignore_merges)
-			cut_at_spaces(tok);
-		code = index_words(tok, err);
-	}
+	/* With ignore_merges, a piece that is a token would be it. */
+	if (code == SVC_OK && tok->model == TOK_MODEL_BPE && !tok->bpe.byte_level &&
+	    !tok->bpe.ignore_merges)
+		cut_at_spaces(tok);
 	if (code == SVC_OK)
 		code = tok_ends_collect(tok, err);
 	if (code == SVC_OK)
