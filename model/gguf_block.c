@@ -16,25 +16,40 @@ static uint32_t load32(const uint8_t *p)
 	return load16(p) | (uint32_t)load16(p + 2) << 16;
 }
 
+/* Eight codes at a time, one a byte, in a word: nothing here carries from one byte to the next.
+ * (The file's bytes are little-endian, as the CPUs are; a word's order doesn't matter here.) */
+#define EACH(byte) ((byte)*UINT64_C(0x0101010101010101))
+
+static uint64_t load8(const uint8_t *p)
+{
+	uint64_t word;
+	memcpy(&word, p, sizeof word);
+	return word;
+}
+
+static void store8(uint8_t *p, uint64_t word)
+{
+	memcpy(p, &word, sizeof word);
+}
+
 /* Byte j holds codes j (low) and j + 16 (high). */
 static void read_nibbles(const uint8_t *qs, struct gguf_group *ret)
 {
-	for (uint32_t j = 0; j < 16; j++) {
-		ret->code[j] = qs[j] & 15;
-		ret->code[j + 16] = qs[j] >> 4;
+	for (uint32_t j = 0; j < 16; j += 8) {
+		uint64_t word = load8(qs + j);
+		store8(ret->code + j, word & EACH(15));
+		store8(ret->code + j + 16, word >> 4 & EACH(15));
 	}
 }
 
 /* Eight bits to eight bytes at once: bit j in byte j alone, then 1 where that byte isn't 0. */
 static void read_ones(uint32_t bits, struct gguf_group *ret)
 {
-	const uint64_t each = 0x0101010101010101u, own = 0x8040201008040201u;
 	for (uint32_t octet = 0; octet < 4; octet++) {
-		uint64_t codes, ones = (bits >> 8 * octet & 255u) * each & own;
-		ones = (ones + 0x7f * each) >> 7 & each;
-		memcpy(&codes, ret->code + (size_t)octet * 8, sizeof codes);
-		codes |= ones << 4;
-		memcpy(ret->code + (size_t)octet * 8, &codes, sizeof codes);
+		uint8_t *code = ret->code + (size_t)octet * 8;
+		uint64_t own = EACH(bits >> 8 * octet & 255u) & 0x8040201008040201u;
+		uint64_t ones = (own + EACH(0x7f)) >> 7 & EACH(1);
+		store8(code, load8(code) | ones << 4);
 	}
 }
 
@@ -80,10 +95,11 @@ static void read_q4_q5_k(uint32_t type, const uint8_t *p, uint32_t g, struct ggu
 	ret->d = load16(p);
 	ret->m = load16(p + 2);
 	read_k_scales(p + 4, g, ret);
-	for (uint32_t j = 0; j < 32; j++) {
-		ret->code[j] = g % 2 ? qs[j] >> 4 : qs[j] & 15;
+	for (uint32_t j = 0; j < 32; j += 8) {
+		uint64_t codes = load8(qs + j) >> g % 2 * 4 & EACH(15);
 		if (fifth)
-			ret->code[j] |= (uint8_t)((ones[j] >> g & 1) << 4);
+			codes |= (load8(ones + j) >> g & EACH(1)) << 4;
+		store8(ret->code + j, codes);
 	}
 }
 
@@ -93,9 +109,10 @@ static void read_q6_k(const uint8_t *p, uint32_t g, struct gguf_group *ret)
 {
 	const uint8_t *ql = p + g / 4 * 64 + g % 2 * 32;
 	const uint8_t *qh = p + 128 + g / 4 * 32;
-	for (uint32_t j = 0; j < 32; j++) {
-		uint32_t low = g % 4 < 2 ? ql[j] & 15u : ql[j] >> 4;
-		ret->code[j] = (uint8_t)(low | (qh[j] >> 2 * (g % 4) & 3u) << 4);
+	for (uint32_t j = 0; j < 32; j += 8) {
+		uint64_t low = load8(ql + j) >> g % 4 / 2 * 4 & EACH(15);
+		uint64_t high = load8(qh + j) >> g % 4 * 2 & EACH(3);
+		store8(ret->code + j, low | high << 4);
 	}
 	ret->sc[0] = p[192 + 2 * g];
 	ret->sc[1] = p[193 + 2 * g];

@@ -19,17 +19,15 @@ static uint64_t spread(uint32_t bytes)
 	return (wide | wide << 8) & 0x00ff00ff00ff00ffu;
 }
 
-static struct words order(const struct gguf_group *raw)
+static void order(const struct gguf_group *raw, struct words *ret)
 {
-	struct words words;
 	for (uint32_t octet = 0; octet < 4; octet++) {
 		uint32_t half[2];
 		memcpy(half, raw->code + (size_t)octet * 8, sizeof half);
 		uint64_t both = spread(half[0]) | spread(half[1]) << 8;
-		words.at[2 * octet] = (uint32_t)both;
-		words.at[2 * octet + 1] = (uint32_t)(both >> 32);
+		ret->at[2 * octet] = (uint32_t)both;
+		ret->at[2 * octet + 1] = (uint32_t)(both >> 32);
 	}
-	return words;
 }
 
 static void write_nibbles(const struct words *words, uint32_t row, uint8_t nibbles[4][16][4])
@@ -61,7 +59,8 @@ static void write_twos(const struct words *words, uint32_t row, uint8_t twos[2][
 
 static void write_small(uint32_t type, const struct gguf_group *raw, uint32_t row, void *block)
 {
-	const struct words words = order(raw);
+	struct words words;
+	order(raw, &words);
 	if (type == GGUF_TENSOR_Q4_0) {
 		struct block_q4_0 *b = block;
 		b->d[row] = raw->d;
@@ -93,7 +92,8 @@ static void write_small(uint32_t type, const struct gguf_group *raw, uint32_t ro
 static void write_k(uint32_t type, const struct gguf_group *raw, uint32_t row, uint32_t group,
 		    void *block)
 {
-	const struct words words = order(raw);
+	struct words words;
+	order(raw, &words);
 	if (type == GGUF_TENSOR_Q4_K) {
 		struct block_q4_k *b = block;
 		struct group_q4_k *g = &b->group[group];
