@@ -337,8 +337,11 @@ static bool drain(struct svc *svc)
 		gateway->closing_us = svc_now_us();
 		return false;
 	}
-	return (counts.connections == 0 && !counts.listening && told) ||
-	       svc_now_us() - gateway->closing_us > LAST_WORDS_US;
+	bool over = (counts.connections == 0 && !counts.listening && told) ||
+		    svc_now_us() - gateway->closing_us > LAST_WORDS_US;
+	if (over)
+		gw_slots_told(gateway);
+	return over;
 }
 
 /* ---- start and stop ---- */

@@ -47,6 +47,8 @@ static void slot_drop(struct gateway *gateway, uint32_t slot, struct slot_state 
 	gw_slot_free(gateway, slot, &mine);
 }
 
+#define LONG_AGO_US 1u /* for ended_us: longer ago than any --keep-s */
+
 static uint64_t real_now_us(void)
 {
 	struct timespec now;
@@ -104,6 +106,14 @@ void gw_slot_look(struct gateway *gateway, uint32_t slot)
 		if ((mine || orphan) && !is_kept(gateway, slot, seen, orphan))
 			slot_drop(gateway, slot, seen);
 	}
+}
+
+void gw_slots_told(struct gateway *gateway)
+{
+	const struct shm_run *run = &gateway->svc->run;
+	for (uint32_t slot = 0; slot < run->n_table; slot++)
+		if (gw_slot_is_mine(gateway, slot) && !atomic_load(&run->slots[slot].key_hash))
+			atomic_store(&run->slots[slot].ended_us, LONG_AGO_US);
 }
 
 bool gw_slot_evict(struct gateway *gateway)

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "npu-worker/ahead.h"
 #include "npu-worker/cache.h"
@@ -265,6 +266,7 @@ void sequence_reclaim(struct worker *worker, uint32_t slot)
 	enum svc_claim claim = svc_slot_own(svc, slot, STAGE_RECLAIM, &mine, &body);
 	if (claim == CLAIM_NO)
 		return;
+	fault_point("worker.reclaim");
 	/* Pages of another worker carry its bit, not mine: its own collection, or whoever buries
 	 * it, lets them go. */
 	uint32_t *handles = worker->scratch_pages;

@@ -149,8 +149,8 @@ def test_one_of_two_is_killed(double, truths, role):
     gaps[f"kill -9 {role}, one of two"] += waits
     assert max(waits) < SOON_S
     check_back(double)
-    # Text is encoded in no time, so a tokenizer may well have nothing when it dies.
-    assert double.status()["counters"]["takeovers"] > takeovers or role == "tokenizer"
+    # Text is encoded and a token drawn in no time: only a worker always has something when it dies.
+    assert double.status()["counters"]["takeovers"] > takeovers or role != "npu-worker"
 
 
 # ---- SIGSTOP and SIGCONT (of the others: test_injected.py)

@@ -66,6 +66,19 @@ def test_a_sum_that_is_half_done(shared, pooling, point, nth):
             assert answer.result(120)["data"] == data
 
 
+def test_a_gateway_leaves_after_the_last_word():
+    """The answer is with the client, its pages still with the worker: who finds the slot later doesn't keep it for anybody."""
+    with pipeline_with(faults={("npu-worker", 0): "worker.reclaim:stop@1"}) as pipeline:
+        body = {"prompt": "word", "max_tokens": 4, "temperature": 0, "stream": True}
+        assert ask(pipeline, body).ended
+        assert pipeline.slots()["reclaim"] == 1
+        pipeline.stop("gateway")
+        pipeline.start("gateway")
+        pipeline.send(signal.SIGCONT, "npu-worker")
+        pipeline.wait_ready()
+        pipeline.wait_idle(10)
+
+
 # ---- frozen, hung
 
 @pytest.mark.parametrize("role", WORKING)

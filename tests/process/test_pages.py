@@ -10,7 +10,7 @@ def test_an_idle_worker_lets_go_of_what_it_caches():
     """The first worker has all pages, for prompts that may come again; the second one gets what it needs."""
     with pipeline_with(options={"keeper": ["--ctx", "1024", "--slots", "4", "--kv-tokens", "2048"]}) as pipeline:
         total = pipeline.status()["pages"]["total"]
-        for i in range(40):
+        for i in range(10):
             pipeline.complete(f"{i} and " * 150, max_tokens=1, temperature=0)
         assert pipeline.status()["pages"]["free"] < total / 2
         prompts = [f"Another story, number {i}: " for i in range(4)]
