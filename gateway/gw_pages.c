@@ -185,7 +185,7 @@ static const struct figure figures[] = {
 	{GAUGE_ACCEPTED, ROLE_WORKER, GW_COUNTER, "lockstep_accepted_tokens_total",
 	 "Drafts that were then drawn."},
 	{GAUGE_MISGUESSED, ROLE_WORKER, GW_COUNTER, "lockstep_misguessed_tokens_total",
-	 "Tokens that were drawn other than the worker had guessed from their logits."},
+	 "Steps begun ahead of the draw for another token than was drawn."},
 	{GAUGE_STEPS, ROLE_WORKER, GW_COUNTER, "lockstep_worker_steps_total",
 	 "Passes over the weights."},
 	{GAUGE_SAMPLED, ROLE_SAMPLER, GW_COUNTER, "lockstep_sampler_turns_total",

@@ -17,7 +17,7 @@ static uint32_t load32(const uint8_t *p)
 }
 
 /* Eight codes at a time, one a byte, in a word: nothing here carries from one byte to the next.
- * (The file's bytes are little-endian, as the CPUs are; a word's order doesn't matter here.) */
+ * (The file's bytes are little-endian, as the CPUs are.) */
 #define EACH(byte) ((byte)*UINT64_C(0x0101010101010101))
 
 static uint64_t load8(const uint8_t *p)

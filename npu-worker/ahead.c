@@ -138,7 +138,7 @@ static bool pays_here(const struct worker *worker)
 	return worker->ahead_always || !worker->trial || trial_way(worker->trial);
 }
 
-/* Sequences that run together: one, few or many, and whether samplers have more to do than to find
+/* Sequences that run together: one, few, some or many, and whether samplers have more to do than to find
  * the likeliest token. */
 static struct trial *find_trial(struct worker *worker)
 {

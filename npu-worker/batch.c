@@ -213,8 +213,8 @@ static void account(struct worker *worker, uint32_t n, uint32_t n_ahead, uint64_
 	if (n_prompt == 0)
 		worth_learn(&worker->cost, rows, (double)took_us);
 	if (rows == n_decode + n_prompt)
-		pace_learn(&worker->pace, n_decode, n_prompt, (double)took_us,
-			   n_decode + worker->n_outstanding > 0);
+		pace_learn(&worker->pace, n_decode, n_prompt, (double)took_us);
+	pace_step_over(&worker->pace, n_decode + worker->n_outstanding > 0);
 	atomic_fetch_add_explicit(&inc->busy_us, took_us, memory_order_relaxed);
 	atomic_store_explicit(&inc->gauge[GAUGE_RUNNING],
 			      worker->n_sequences + worker->n_outstanding, memory_order_relaxed);

@@ -7,9 +7,8 @@
 /* But one step of so many may take as long as LONG_US, if no prompt is left waiting behind it:
  * that is less than one gap in a hundred of a stream, and who asks something short needn't wait
  * for many small steps. */
-#define LONG_EVERY  128u
-#define LONG_US	    400000.0
-#define LONG_FACTOR 3.0 /* from so many times a step without prompts on it was a long one */
+#define LONG_EVERY 128u
+#define LONG_US	   400000.0
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
@@ -22,8 +21,9 @@ static bool may_be_long(const struct pace *pace, const struct pace_question *que
 	       question->waiting * pace->row_us <= LONG_US;
 }
 
-uint32_t pace_rows(const struct pace *pace, const struct pace_question *question)
+uint32_t pace_rows(struct pace *pace, const struct pace_question *question)
 {
+	pace->is_long = false;
 	if (!question->busy)
 		return question->most_alone;
 	if (pace->row_us <= 0 || pace->decode_us <= 0)
@@ -32,25 +32,32 @@ uint32_t pace_rows(const struct pace *pace, const struct pace_question *question
 	uint32_t smooth = rows < ROWS_BUSY_MIN	       ? ROWS_BUSY_MIN
 			  : rows > question->most_busy ? question->most_busy
 						       : (uint32_t)rows;
-	if (question->waiting > smooth && may_be_long(pace, question))
-		return question->waiting;
-	return least(smooth, question->most_busy);
+	smooth = least(smooth, question->most_busy);
+	pace->is_long = question->waiting > smooth && may_be_long(pace, question);
+	return pace->is_long ? question->waiting : smooth;
 }
 
+/* A machine that stood still for a while teaches little. */
 static void average(double *value, double sample)
 {
+	if (*value > 0 && sample > 2 * *value)
+		sample = 2 * *value;
 	*value = *value > 0 ? *value + (sample - *value) / 8 : sample;
 }
 
-void pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt, double us, bool busy)
+void pace_step_over(struct pace *pace, bool busy)
 {
-	bool is_long = n_prompt && pace->decode_us > 0 && us > LONG_FACTOR * pace->decode_us;
 	if (!busy)
 		pace->smooth_left = 0; /* nobody saw it who will see the next */
-	else if (is_long)
+	else if (pace->is_long)
 		pace->smooth_left = LONG_EVERY;
 	else if (pace->smooth_left)
 		pace->smooth_left--;
+	pace->is_long = false;
+}
+
+void pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt, double us)
+{
 	if (n_prompt == 0)
 		average(&pace->decode_us, us);
 	else if (n_decode == 0 && n_prompt >= 16)

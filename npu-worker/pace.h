@@ -8,8 +8,9 @@
 /* All zero: nothing is known yet. */
 struct pace {
 	double decode_us;     /* a step that only generates */
-	double row_us;	      /* a prompt position in a step of prompts alone */
+	double row_us;	      /* a prompt position more */
 	uint32_t smooth_left; /* steps for running streams before the next long one */
+	bool is_long;	      /* the step that was asked for last is one */
 };
 
 struct pace_question {
@@ -19,7 +20,9 @@ struct pace_question {
 };
 
 /* Positions for the next step, of all prompts together; 1 or more. */
-uint32_t pace_rows(const struct pace *pace, const struct pace_question *question);
-/* A step of n_decode generated and n_prompt prompt positions took us microseconds; busy: as asked
- * before it. */
-void pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt, double us, bool busy);
+uint32_t pace_rows(struct pace *pace, const struct pace_question *question);
+/* The step is over, whatever was in it; busy: as asked before it. */
+void pace_step_over(struct pace *pace, bool busy);
+/* A step of n_decode generated and n_prompt prompt positions, and nothing else, took us
+ * microseconds. */
+void pace_learn(struct pace *pace, uint32_t n_decode, uint32_t n_prompt, double us);

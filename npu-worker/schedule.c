@@ -28,7 +28,7 @@ static bool is_one_on_its_way(const struct shm_run *run)
 
 void schedule_await_burst(struct worker *worker)
 {
-	if (worker->n_sequences + worker->n_outstanding)
+	if (worker->n_sequences + worker->n_outstanding || worker->svc->draining)
 		return;
 	uint64_t start = svc_now_us(), now = start, seen = start;
 	while (now - seen < BURST_QUIET_US && now - start < BURST_US) {

@@ -20,5 +20,5 @@ bool trial_way(const struct trial *trial);
 /* A step is over at now_us, in which nothing but generation took part; n_tokens: all tokens
  * generated so far. */
 void trial_step(struct trial *trial, uint64_t now_us, uint64_t n_tokens);
-/* There was something else: a prompt, drafts, a pause. The turn begins anew. */
+/* There was something else: a prompt, drafts, a pause. The pair of turns is given up. */
 void trial_interrupt(struct trial *trial);

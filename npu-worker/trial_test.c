@@ -67,7 +67,7 @@ static void a_drift_deceives_nobody(void **state)
 	assert_true(machine.went[1] > 900);
 }
 
-/* A pause of a second in every turn, told; and turns that are all too short teach nothing. */
+/* A pause of a second in every turn, told; and pairs that are all too short teach nothing. */
 static void what_is_interrupted_does_not_count(void **state)
 {
 	(void)state;
@@ -84,8 +84,29 @@ static void what_is_interrupted_does_not_count(void **state)
 		machine.now_us += 1000000;
 		trial_interrupt(&trial);
 	}
+	assert_int_equal(trial.n_pairs, 0);
 	run(&trial, &machine, 1000);
 	assert_true(machine.went[1] > 900);
+}
+
+/* With something else every few steps nothing new is learnt, and what is known decides. */
+static void interruptions_do_not_hold_the_slower_way(void **state)
+{
+	(void)state;
+	for (uint32_t steps = 3; steps < 48; steps++)
+		for (int faster = 0; faster < 2; faster++) {
+			struct trial trial = {0};
+			struct machine machine = {.us = {10000, 10000}};
+			uint32_t slower = 0;
+			machine.us[!faster] = 11000;
+			run(&trial, &machine, 4 * 32 + 512 + 16); /* in the fifth pair */
+			for (int i = 0; i < 100; i++) {
+				trial_interrupt(&trial);
+				run(&trial, &machine, steps);
+				slower += machine.went[!faster];
+			}
+			assert_true(slower <= 50 * steps);
+		}
 }
 
 /* For a minute, in the first turn: one of four comparisons. */
@@ -116,6 +137,7 @@ int main(void)
 		cmocka_unit_test(it_is_found_out_again_when_things_change),
 		cmocka_unit_test(a_drift_deceives_nobody),
 		cmocka_unit_test(what_is_interrupted_does_not_count),
+		cmocka_unit_test(interruptions_do_not_hold_the_slower_way),
 		cmocka_unit_test(one_that_stood_still_says_little),
 		cmocka_unit_test(no_tokens_no_division),
 	};

@@ -17,9 +17,10 @@
 
 /* How long a step waits for slots that a sampler has, before it goes without them: that, or this
  * share of a step, if it is more. */
-#define GATHER_US    300u
-#define GATHER_SHARE 16u
-#define COLLECT_US   1000000u
+#define GATHER_US      300u
+#define GATHER_SHARE   16u
+#define GATHER_MOST_US 50000u /* no beat is given meanwhile */
+#define COLLECT_US     1000000u
 /* Of compute threads that nobody asked for: memory bandwidth seldom feeds more. */
 #define MOST_THREADS 16u
 
@@ -149,7 +150,7 @@ static void gather_computed(struct worker *worker)
 static uint64_t gather_us(const struct worker *worker)
 {
 	uint64_t share = (uint64_t)worker->pace.decode_us / GATHER_SHARE;
-	return share > GATHER_US ? share : GATHER_US;
+	return share < GATHER_US ? GATHER_US : share < GATHER_MOST_US ? share : GATHER_MOST_US;
 }
 
 /* Gathers, and steps if there is anything to do. */
@@ -164,7 +165,8 @@ static bool work(struct svc *svc)
 	}
 	bool ahead = ahead_is_worth_it(worker);
 	/* A full batch reads the weights once for all: give the sampler a moment. */
-	while (!ahead && worker->n_outstanding && svc_now_us() - start < gather_us(worker)) {
+	while (!ahead && worker->n_outstanding && !svc->leaving &&
+	       svc_now_us() - start < gather_us(worker)) {
 		sched_yield();
 		gather_computed(worker);
 		ahead = ahead_is_worth_it(worker);

@@ -69,7 +69,7 @@ enum inc_gauge {
 	GAUGE_REQUESTS,	      /* gateway: requests admitted */
 	GAUGE_DRAFTED,	      /* npu-worker: drafts computed */
 	GAUGE_ACCEPTED,	      /* npu-worker: of those, drawn */
-	GAUGE_MISGUESSED,     /* npu-worker: tokens drawn other than guessed from their logits */
+	GAUGE_MISGUESSED,     /* npu-worker: of those begun ahead, drawn other than guessed */
 	GAUGE_COUNT
 };
 

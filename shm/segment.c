@@ -99,7 +99,7 @@ static void *map(int fd, size_t bytes, bool writable)
 	return base;
 }
 
-/* What a step reads from end to end comes in huge pages where the system has them: with small ones
+/* What a step reads much of comes in huge pages where the system has them: with small ones
  * much of its time goes into finding them. Asked for while the file is a hole, but for the one page
  * that each needs to begin with (written, not touched: there may be no room). MADV_HUGEPAGE would
  * want a tmpfs that is mounted for it. */
@@ -124,7 +124,10 @@ enum svc_code seg_create(const struct seg_place *place, size_t bytes, struct seg
 	if (code != SVC_OK)
 		return code;
 	code = check_room(fd, place, bytes, err);
-	if (code == SVC_OK && ftruncate(fd, (off_t)bytes) == 0)
+	if (code == SVC_OK && ftruncate(fd, (off_t)bytes) != 0)
+		code = svc_fail_errno(err, __func__, "segment %s: cannot make a file of %zu MiB",
+				      place->name, (bytes >> 20) + 1);
+	if (code == SVC_OK)
 		base = map(fd, bytes, true);
 	if (code == SVC_OK && base == MAP_FAILED)
 		code = svc_fail_errno(err, __func__, "segment %s: cannot map %zu MiB", place->name,

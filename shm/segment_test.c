@@ -234,15 +234,21 @@ static unsigned long huge_kib(const void *at)
 	return kib;
 }
 
+/* Whether this system gives one to a file in dir: some do not, and a full or fragmented memory has
+ * none. */
 static bool has_huge_pages(void)
 {
-	char *room =
-		mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	enum { HUGE = 2 << 20 };
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	assert_true(fd >= 0 && ftruncate(fd, HUGE) == 0);
+	char *room = mmap(NULL, 2 * HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	assert_ptr_not_equal(room, MAP_FAILED);
-	char *at = room + (-(uintptr_t)room & ((2 << 20) - 1));
+	char *at = room + (-(uintptr_t)room & (HUGE - 1));
+	assert_ptr_equal(mmap(at, HUGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0), at);
 	*at = 1;
-	bool has = madvise(at, 2 << 20, 25 /* MADV_COLLAPSE, Linux 6.1 */) == 0;
-	munmap(room, 4 << 20);
+	bool has = madvise(at, HUGE, 25 /* MADV_COLLAPSE, Linux 6.1 */) == 0;
+	munmap(room, 2 * HUGE);
+	close(fd);
 	return has;
 }
 

@@ -110,7 +110,8 @@ def test_pieces_of_a_prompt(plain, base, rows):
 
 
 def epoch(pipeline):
-    return next(process["epoch"] for process in pipeline.status()["processes"] if process["role"] == "npu-worker")
+    """Of the worker that runs now; the one before it may still be listed."""
+    return max(process["epoch"] for process in pipeline.status()["processes"] if process["role"] == "npu-worker")
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -238,6 +239,13 @@ def drawn(pipeline, kinds):
     """The answers to a request of each kind; guesses are drafts nowhere, so that each is one from the logits."""
     return [bits(pipeline.complete(**{"prompt": text(11, 20), "seed": 5, "max_tokens": 24, "logprobs": 1, "ignore_eos": True,
                                       "speculate": False, "return_token_ids": True, **kind})) for kind in kinds]
+
+
+def test_ahead_is_tried_first(plain):
+    """By itself, a worker finds out whether running ahead pays: its first turn does."""
+    with worker_with(plain, "--run-ahead=true"):
+        plain.complete(prompt=text(11, 20), max_tokens=24, temperature=0, ignore_eos=True, speculate=False)
+        assert plain.metric(f'lockstep_ahead_tokens_total{{instance="0",epoch="{epoch(plain)}"}}') > 0
 
 
 def test_guesses_are_draws(plain):
