@@ -29,6 +29,7 @@ static const struct opt bench_options[] = {
 	{"tokens", OPT_INT, "128", 2, 1000000, NULL, "tokens of each answer"},
 	{"runs", OPT_INT, "3", 1, 100, NULL, "repetitions; the median counts"},
 	{"temperature", OPT_REAL, "0", 0, 100, NULL, "HTTP: 0 is greedy"},
+	{"speculate", OPT_BOOL, "true", 0, 0, NULL, "HTTP: drafts, where the server makes any"},
 	{"json", OPT_BOOL, "false", 0, 0, NULL, "every run as one JSON object"},
 	{0},
 };
@@ -148,6 +149,7 @@ static void read_plan(const struct opt_set *options, char *url, size_t url_size,
 		.tokens = (uint32_t)opt_int(options, "tokens"),
 		.runs = (uint32_t)opt_int(options, "runs"),
 		.temperature = opt_real(options, "temperature"),
+		.speculate = opt_bool(options, "speculate"),
 	};
 }
 

@@ -13,6 +13,7 @@ struct bench_plan {
 	uint32_t threads;
 	uint32_t streams, prompt_tokens, tokens, runs;
 	double temperature;
+	bool speculate;
 };
 
 /* One run. Times in seconds. */

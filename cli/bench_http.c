@@ -51,6 +51,8 @@ static char *make_body(const struct stream *stream)
 	json_t *body = json_pack("{s:o,s:i,s:f,s:b,s:b,s:i}", "prompt", ids, "max_tokens",
 				 (int)plan->tokens, "temperature", plan->temperature, "stream", 1,
 				 "ignore_eos", 1, "seed", 1);
+	if (!plan->speculate) /* an extension: nothing is said where all servers agree */
+		json_object_set_new(body, "speculate", json_false());
 	char *text = json_dumps(body, JSON_COMPACT);
 	json_decref(body);
 	return text;

@@ -138,8 +138,8 @@ static bool pays_here(const struct worker *worker)
 	return worker->ahead_always || !worker->trial || trial_way(worker->trial);
 }
 
-/* Sequences that run together: one, few, some or many, and whether samplers have more to do than to find
- * the likeliest token. */
+/* Sequences that run together: one, few, some or many, and whether samplers have more to do than to
+ * find the likeliest token. */
 static struct trial *find_trial(struct worker *worker)
 {
 	uint32_t n = worker->n_sequences + worker->n_outstanding, size = 0;

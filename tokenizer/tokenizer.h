@@ -1,7 +1,7 @@
 /* tokenizer/tokenizer.h: text to token ids and back. Knows nothing of tensors, messages or HTTP. A
  * struct tok is immutable after tok_open, but for what it remembers of words, which is atomic;
- * every function may be called from several threads. The ids are those of Hugging Face `tokenizers` (docs/tokenizer.md says what is supported and how that
- * is shown). */
+ * every function may be called from several threads. The ids are those of Hugging Face `tokenizers`
+ * (docs/tokenizer.md says what is supported and how that is shown). */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

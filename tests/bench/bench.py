@@ -29,6 +29,7 @@ class Scenario:
     figure: str = ""  # of `lockstep bench --json`
     slots: int = 8
     absolute: bool = False  # the goal is for the figure, not for its ratio to the peer's
+    more: tuple = ()  # options of `lockstep bench`
 
 
 def rate(load, goals, figure="decode_per_s", slots=8):
@@ -40,6 +41,8 @@ def first(prompt, goals=None):
 
 
 ONE_STREAM = "one stream, generated"
+PLAIN = "one stream without drafts, generated"
+NO_DRAFTS = ("--speculate=false",)
 SAMPLED = "one stream, sampled, against the engine alone"
 GREEDY = "one stream, greedy, against the engine alone"
 STALLS = "between tokens, p99: times the undisturbed"
@@ -48,6 +51,7 @@ DRAFTS = {name: f"{name}, with drafts against without" for name in drafts.TEXTS}
 CONTEXT = {32: ONE_STREAM, 2000: "one stream at 2,000 tokens of context", 8000: "one stream at 8,000 tokens of context"}
 SCENARIOS = {
     ONE_STREAM: rate((1, 32, 128), {"smollm2": 2.3, "*": 1.4}),
+    PLAIN: dataclasses.replace(rate((1, 32, 128), {"smollm2": 2.3, "*": 1.4}), more=NO_DRAFTS),
     "prompt of 512": rate((1, 512, 2), {"smollm2": 3, "*": 1.3}, "prompt_per_s"),
     FIRST[530]: first(530, {"smollm2": 0.35}),
     "8 streams, generated": rate((8, 32, 64), {"smollm2": 4, "*": 1.7}),
@@ -111,7 +115,7 @@ def bench_scenarios(options, model, results, kind, slots):
             if scenario.load and scenario.slots == slots and scenario.load[1] <= options.prompts and options.wants(name):
                 # Long prompts take long and vary little.
                 runs = options.runs if scenario.load[1] < 2000 else 1
-                results.add(model, name, server.name, measure(server, scenario.load, scenario.figure, runs))
+                results.add(model, name, server.name, measure(server, scenario.load, scenario.figure, runs, *scenario.more))
         if slots == 8:
             results.add(model, "memory (PSS)", server.name, [server.pss_mib()])
             if options.wants(STALLS) and options.prompts >= 8000:
@@ -121,14 +125,14 @@ def bench_scenarios(options, model, results, kind, slots):
 
 
 def bench_overhead(options, model, results):
-    """HTTP, the whole pipeline, against the engine alone, in turn."""
+    """HTTP, the whole pipeline, against the engine alone, in turn; drafts nowhere."""
     load = SCENARIOS[ONE_STREAM].load
     alone = bench("--in-process", "--model", MODELS / FILES[model], "--threads", options.threads, "--prompt-tokens", load[1],
                   "--tokens", load[2], "--runs", options.runs)
     results.add(model, "of the memory's speed (the engine alone)", "lockstep", [run["read_share"] for run in alone])
     with Lockstep(options, MODELS / FILES[model], 8) as server:
         for name, more in ((GREEDY, ()), (SAMPLED, ("--temperature", "0.8"))):
-            results.add(model, name, "lockstep", measure(server, load, "decode_per_s", options.runs, *more))
+            results.add(model, name, "lockstep", measure(server, load, "decode_per_s", options.runs, *NO_DRAFTS, *more))
             results.add(model, name, "alone", [run["decode_per_s"] for run in alone])
         try:
             for name, what in DRAFTS.items():

@@ -8,14 +8,15 @@ import platform
 import statistics
 import subprocess
 
-from servers import ROOM
+from servers import FILES, ROOM
 
 # Two hues that stay apart for those who see few colours, and in print.
 COLOURS = {"lockstep": "#2b7a78", "llama.cpp": "#c0762b"}
 
 
 def spread(values):
-    return f"{statistics.median(values):.4g} ({min(values):.4g} to {max(values):.4g})"
+    extent = f" ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.4g}{extent}"
 
 
 def ratio_of(cell):
@@ -47,7 +48,7 @@ def table(results, scenarios):
         other = next((n for n in cell if n != "lockstep"), None)
         judged = ratio if other and not scenario.absolute else statistics.median(cell["lockstep"])
         lines.append(f"| {model} | {name} | {scenario.unit} | {spread(cell['lockstep'])} | "
-                     f"{f'{other}: {spread(cell[other])}' if other else ''} | {'' if ratio is None else f'{ratio:.2f}'} | "
+                     f"{f'{other}: {spread(cell[other])}' if other else ''} | {'' if ratio is None else f'{ratio:.3g}'} | "
                      f"{goal_of(scenario, model)} | {verdict(scenario, model, judged)} |")
     return "\n".join(lines)
 
@@ -123,20 +124,63 @@ def revision():
     return done.stdout.strip() or "unknown"
 
 
+# Why, as far as it is known, by what a scenario's name has in it.
+REASONS = {
+    "8 streams, generated": "a step of 8 rows computes more than it reads, and activations have 16 bits here and 8 there: an instruction multiplies half "
+                            "as many of them ([arithmetic](arithmetic.md)). Nearly all of the cores' time is in the step.",
+    "prompt of 512": "as with 8 streams: 16 bits against 8.",
+    "against the engine alone": "all cores compute; sampler, gateway and client take their time from them.",
+    "start to ready": "packing takes a good part of it, the rest is memory that nothing has used since the machine started: a virtual machine's host "
+                      "gives it out page by page. On memory that was used before, the same start takes half the time.",
+    "start again": "most of it is the tokenizer's: 262,144 tokens without a list of merges.",
+    "prose": "near the aim, and single answers lie further apart than that.",
+}
+
+
+def reason_of(name):
+    return next((reason for key, reason in REASONS.items() if key in name), "not known.")
+
+
+def shortfalls(results, scenarios):
+    lines = []
+    for (model, name), cell in results.items():
+        scenario, ratio = scenarios[name], ratio_of(cell)
+        judged = statistics.median(cell["lockstep"]) if ratio is None or scenario.absolute else ratio
+        if verdict(scenario, model, judged) == "no":
+            lines.append(f"- {model}, {name}: {judged:.3g}, {goal_of(scenario, model)}: {reason_of(name)}")
+    return "\n".join(lines) or "Nowhere in this run."
+
+
+def peer_version(options):
+    """tests/bench/run names the folder after it."""
+    return pathlib.Path(options.peer_bin).parent.name.removeprefix("peer-")
+
+
 def page(results, scenarios, options, rounds, load):
     return f"""# Benchmarks
 
 `tests/bench/run --peer --write` made this page on {datetime.date.today()}, at revision {revision()}: {cpu_name()}, {options.threads} threads, load average
-before it {load:.1f}. Both servers in turn, through HTTP, {rounds} round{'s' * (rounds > 1)} of {options.runs} runs; the same model file, threads, client and
-room for {ROOM} tokens of context. A model's rows are of one run; another model's may be of the next, on the same machine, with fewer scenarios (`--resume`,
+of the 15 minutes before it {load:.1f}. Both servers, one after the other, through HTTP, {rounds} round{'s' * (rounds > 1)} of {options.runs} runs
+(rows with 2,000 tokens and more: one); the same model file, threads, client and room for {ROOM} tokens of context. The peer is the llama.cpp
+of llama-cpp-python {peer_version(options)}, its server with `--kv-unified --slot-prompt-similarity 0`; Lockstep computes in a16-v1.
+The models: {", ".join(f"{name} is {file}" for name, file in FILES.items())}. A model's rows are of one run; another model's may be of the next, on the same machine, with fewer scenarios (`--resume`,
 `--prompts`). Machines of this kind are shared, so only the ratios within one run say something. The figures are as they
 came out, also where they fall short ("there": no).
 
 {table(results, scenarios)}
 
-- *one stream*, *streams*: greedy, with what is on by default, drafts among it. Long greedy answers of a small model repeat themselves, which
-  drafts use; what they bring is told apart below.
-- *the engine alone*: `lockstep bench --in-process`, with the same prompt and answer lengths, without drafts.
+## Where it falls short
+
+{shortfalls(results, scenarios)}
+
+## What the rows are
+
+- *ratio*: Lockstep's figure over the one beside it; below 1 is better for times and memory.
+- *one stream*, *streams*: greedy, with what is on by default, drafts among it (the peer has none on). Prompts are random tokens, other ones in each run, so that
+  no cache knows them. Long greedy answers of a small model repeat themselves, which drafts use; how often varies from prompt to prompt. Prompt and answer are
+  32 and 128 tokens for one stream, 32 and 64 for 8, 16 and 32 for 32. *Generated* counts from the first token of any stream to the last of all.
+- *without drafts*: what the kernels and the pipeline give by themselves.
+- *the engine alone*: `lockstep bench --in-process`, with the same prompt and answer lengths. Drafts on neither side.
 - *memory (PSS)*: of all processes together, after the scenarios, shared pages counted once. Lockstep's run directory also reserves room in
   `/dev/shm` that nothing has touched.
 - *start to ready*: from nothing, the weights packed anew. *Start again*: after an end, with the packed weights still in the run directory; the
