@@ -228,7 +228,7 @@ def test_keys():
 
 
 def label(pipeline, role):
-    epoch = next(process["epoch"] for process in pipeline.status()["processes"] if process["role"] == role)
+    epoch = max(process["epoch"] for process in pipeline.status()["processes"] if process["role"] == role)  # of those still listed
     return f'{{instance="0",epoch="{epoch}"}}'
 
 
