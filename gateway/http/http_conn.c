@@ -1,6 +1,7 @@
 #include "gateway/http/http_conn.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <event2/buffer.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -362,23 +363,35 @@ static void client_ended(struct gw_http_conn *conn)
 		flush_then_close(conn);
 }
 
+/* The kernel may be first to see that a client takes nothing (TCP_USER_TIMEOUT). */
+static void count_if_slow(struct gw_http_conn *conn, int error)
+{
+	if (error == ETIMEDOUT && (conn->state == CONN_ANSWERING || conn->state == CONN_FLUSHING))
+		conn->server->counts.dropped_slow++;
+}
+
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
 	(void)bev;
 	struct gw_http_conn *conn = arg;
-	if (what & BEV_EVENT_ERROR)
+	if (what & BEV_EVENT_ERROR) {
+		count_if_slow(conn, EVUTIL_SOCKET_ERROR());
 		gw_http_conn_free(conn);
-	else if (what & BEV_EVENT_EOF)
+	} else if (what & BEV_EVENT_EOF) {
 		client_ended(conn);
-	else if (what & BEV_EVENT_CONNECTED && conn->state == CONN_READING &&
-		 !gw_http_parser_started(conn->parser))
+	} else if (what & BEV_EVENT_CONNECTED && conn->state == CONN_READING &&
+		   !gw_http_parser_started(conn->parser)) {
 		timer_set(conn, conn->server->options.idle_timeout_ms);
+	}
 }
 
 static void on_closed(evutil_socket_t fd, short what, void *arg)
 {
-	(void)fd;
+	int error = 0;
+	socklen_t size = sizeof error;
 	(void)what;
+	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0)
+		count_if_slow(arg, error);
 	client_ended(arg);
 }
 
